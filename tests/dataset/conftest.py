@@ -80,8 +80,8 @@ def write(prep: dp.Preprocessor, encoded: dict[str, np.ndarray]) -> Write:
         files: dict[str, Any] = state_files({**prep.to_state(), "rows": dict(rows)})
         first = 0
         for split, count in rows.items():
-            held = {name: array[first : first + count] for name, array in arrays.items()}
-            files |= split_files(layout, split, {"row_id": np.arange(count) + first + 1000, **held})
+            sliced = {name: array[first : first + count] for name, array in arrays.items()}
+            files |= split_files(layout, split, {"row_id": np.arange(count) + first + 1000, **sliced})
             first += count
         if rejects is not None:
             files["rejects.parquet"] = encode_table([{name: pa.array(one) for name, one in rejects.items()}], 10)

@@ -1,4 +1,4 @@
-"""Decoded media are kept block by block, whole or not at all, and found by all that they depend on."""
+"""Caches of decoded media: complete blocks, keyed by everything that they depend on."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cache_of(dataset: Dataset) -> Path:
     return Path(dataset.url) / "cache"
 
 
-def test_a_block_is_there_once_it_was_written(dataset):
+def test_block_is_present_after_write(dataset):
     cache, train = dataset["train"].cache("photo"), dataset["train"]
     rows = train.read("photo")["photo"]
     last = cache.blocks - 1
@@ -70,14 +70,14 @@ def test_a_block_is_there_once_it_was_written(dataset):
     assert cache.present() == [last]
 
 
-def test_other_tools_read_a_cache(dataset):
+def test_zarr_reads_cache(dataset):
     dataset.cache_media()
     for split in dataset.splits.values():
         found = zarr.open_group(split.cache("photo").folder.path, mode="r")["photo"]
         np.testing.assert_array_equal(found[:], split.read("photo")["photo"])
 
 
-def test_all_splits_are_cached_and_what_is_there_stays(dataset, monkeypatch):
+def test_cache_media_of_all_splits_keeps_present_blocks(dataset, monkeypatch):
     dataset.cache_media(splits="test")
     assert dataset["test"].cache("photo").complete
     assert not dataset["train"].cache("photo").present()
@@ -89,7 +89,7 @@ def test_all_splits_are_cached_and_what_is_there_stays(dataset, monkeypatch):
         assert split.loader(8).stats()["decoded"] == 0
 
 
-def test_a_cache_is_no_part_of_the_dataset(dataset):
+def test_cache_is_not_part_of_dataset(dataset):
     dataset.cache_media()
     dataset.verify()
     dataset.clear_cache()
@@ -97,7 +97,7 @@ def test_a_cache_is_no_part_of_the_dataset(dataset):
     dataset.verify()
 
 
-def test_a_cache_elsewhere_is_not_cleared(dataset, tmp_path):
+def test_clear_cache_ignores_other_cache_dir(dataset, tmp_path):
     dataset.cache_media(cache_dir=tmp_path / "elsewhere", columns="photo")
     dataset.clear_cache()
     assert dataset["train"].cache("photo", Folder.open(tmp_path / "elsewhere")).complete
@@ -106,7 +106,7 @@ def test_a_cache_elsewhere_is_not_cleared(dataset, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_a_cluster_caches_the_same(dataset, tmp_path, cluster: Client):
+def test_cluster_writes_same_cache(dataset, tmp_path, cluster: Client):
     with_threads = tmp_path / "threads"
     dataset.cache_media(cache_dir=with_threads)
     dataset.cache_media(cluster)
@@ -115,7 +115,7 @@ def test_a_cluster_caches_the_same(dataset, tmp_path, cluster: Client):
         dataset.cache_media(cluster, cache_dir="memory://cached")
 
 
-def test_settings_and_splits_have_caches_of_their_own(photos, tmp_path):
+def test_settings_and_splits_have_separate_caches(photos, tmp_path):
     larger = write(tmp_path / "larger.dp", photos, width=6)
     other = write(tmp_path / "other.dp", photos, resize_method="crop_or_pad")
     same = write(tmp_path / "same.dp", photos)
@@ -125,7 +125,7 @@ def test_settings_and_splits_have_caches_of_their_own(photos, tmp_path):
     assert [split.cache("photo").name for split in again.splits.values()] == names[2]
 
 
-def test_fill_values_are_left_out(photos, tmp_path):
+def test_fill_values_are_not_cached(photos, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     dataset = write(tmp_path / "f.dp", [*photos, str(tmp_path / "broken.png")], on_error="fill")
     dataset.cache_media()
@@ -133,7 +133,7 @@ def test_fill_values_are_left_out(photos, tmp_path):
     assert sum(cache.blocks - len(cache.present()) for cache in caches) == 1
 
 
-def test_a_file_that_cannot_be_decoded_is_named(photos, tmp_path):
+def test_undecodable_file_error_names_row(photos, tmp_path):
     (tmp_path / "broken.png").write_bytes(Path(photos[0]).read_bytes())
     dataset = write(tmp_path / "f.dp", [*photos, str(tmp_path / "broken.png")])
     (tmp_path / "broken.png").write_bytes(b"no image")
@@ -141,9 +141,9 @@ def test_a_file_that_cannot_be_decoded_is_named(photos, tmp_path):
         dataset.cache_media()
 
 
-def test_a_limit_removes_chunks_of_other_datasets_only(dataset, photos, tmp_path):
+def test_cache_limit_removes_only_chunks_of_other_datasets(dataset, photos, tmp_path):
     folder = tmp_path / "shared"
-    # What others keep there is neither counted nor removed.
+    # Files of other programs are neither counted nor removed.
     theirs = folder / "array.zarr" / "photo" / "c.0.0.0.0"
     theirs.parent.mkdir(parents=True)
     theirs.write_bytes(bytes(100_000))
@@ -159,7 +159,7 @@ def test_a_limit_removes_chunks_of_other_datasets_only(dataset, photos, tmp_path
     assert sum(map(len, after.values())) - 100_000 <= limit
 
 
-def test_chunks_of_the_same_dataset_make_no_room(dataset, tmp_path):
+def test_cache_limit_keeps_chunks_of_same_dataset(dataset, tmp_path):
     folder, train = Folder.open(tmp_path / "shared"), dataset["train"]
     rows = train.read("photo")["photo"]
     cache, test = (dataset[name].cache("photo", folder, 5_000) for name in ("train", "test"))
@@ -170,7 +170,7 @@ def test_chunks_of_the_same_dataset_make_no_room(dataset, tmp_path):
     assert sum(folder.sizes().values()) <= 5_000
 
 
-def test_an_output_that_is_not_decoded_later_is_refused(dataset, photos, tmp_path):
+def test_cache_media_of_eager_output_raises(dataset, photos, tmp_path):
     with pytest.raises(ConfigError, match='Did you mean "photo"'):
         dataset.cache_media(columns=["photos"])
     eager = write(tmp_path / "eager.dp", photos, mode="eager")
@@ -187,7 +187,7 @@ def pixels_of(level: int, folder: Path, count: int = 6) -> pd.DataFrame:
     return pd.DataFrame({"x": [f"{row}.png" for row in range(count)]})
 
 
-def test_datasets_of_one_version_share_no_cache(tmp_path):
+def test_datasets_of_same_version_have_separate_caches(tmp_path):
     found = []
     for level in (0, 100):
         frame = pixels_of(level, tmp_path / f"{level}")
@@ -201,7 +201,7 @@ def test_datasets_of_one_version_share_no_cache(tmp_path):
     assert found == [list(range(6))] * 2 + [list(range(100, 106))] * 2
 
 
-def test_files_of_another_base_have_a_cache_of_their_own(tmp_path):
+def test_base_dirs_have_separate_caches(tmp_path):
     frame, _ = pixels_of(0, tmp_path / "a"), pixels_of(100, tmp_path / "b")
     image = dp.Image(height=4, width=4, num_channels=1, mode="lazy_cached", base_dir=str(tmp_path / "a"))
     dp.Preprocessor({"x": image}).fit_write(frame, tmp_path / "c.dp")
@@ -211,19 +211,19 @@ def test_files_of_another_base_have_a_cache_of_their_own(tmp_path):
         assert batch["x"][:, 0, 0, 0].tolist() == list(range(level, level + 6))
 
 
-def test_a_chunk_that_appears_while_it_is_looked_for_is_no_error(dataset, monkeypatch):
+def test_chunk_removed_while_reading_is_missing(dataset, monkeypatch):
     cache = dataset["train"].cache("photo")
     monkeypatch.setattr(type(cache.folder), "size", lambda folder, name: 7)
     assert cache.read(0) is None
 
 
-def test_columns_of_any_iterable_are_cached_of_every_split(dataset):
+def test_cache_media_accepts_iterator_of_columns(dataset):
     dataset.cache_media(columns=iter(["photo"]))
     assert all(split.cache("photo").complete for split in dataset.splits.values())
 
 
 @pytest.mark.parametrize("limit", [None, 10**9])
-def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
+def test_cache_is_cleared_during_writes(dataset, limit):
     train = dataset["train"]
     cache = dataclasses.replace(train.cache("photo"), limit=limit)
     rows, stop = train.read("photo")["photo"][:8], threading.Event()
@@ -246,7 +246,7 @@ def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
     np.testing.assert_array_equal(cache.read(0), rows)
 
 
-def test_what_is_kept_just_after_a_cache_was_seen_to_be_empty_stays(dataset, monkeypatch):
+def test_block_written_during_clear_cache_is_kept(dataset, monkeypatch):
     train = dataset["train"]
     cache, rows, children = train.cache("photo"), train.read("photo")["photo"][:8], Folder.children
 
@@ -262,7 +262,7 @@ def test_what_is_kept_just_after_a_cache_was_seen_to_be_empty_stays(dataset, mon
 
 
 @pytest.mark.parametrize("limit", [None, 10**9])
-def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypatch):
+def test_write_blocks_concurrent_clear_cache(dataset, limit, monkeypatch):
     train = dataset["train"]
     cache = dataclasses.replace(train.cache("photo"), limit=limit)
     rows, clearing = train.read("photo")["photo"][:8], []
@@ -278,7 +278,7 @@ def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypat
         flock(descriptor, operation)
 
     def write_without_luck(folder: Folder, name: str, *buffers, **options) -> int:
-        # Whenever a chunk is about to be put, another clears the cache.
+        # Another thread clears the cache before every write of a chunk.
         if name.startswith("photo/c."):
             settled.clear()
             clearing.append(threading.Thread(target=clear))
@@ -294,7 +294,7 @@ def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypat
     assert len(clearing) <= 2
 
 
-def test_an_epoch_whose_whole_cache_is_cleared_decodes_again(dataset):
+def test_epoch_redecodes_after_clear_cache(dataset):
     dataset.cache_media()
     train = dataset["train"]
     expected = {row: value.copy() for row, value in zip(*train.read(["row_id", "photo"]).values(), strict=True)}
@@ -314,7 +314,7 @@ def two_columns(path: Path, photos: list[str], **options) -> Dataset:
     return dp.Preprocessor(features).fit_write(frame, path, block_rows=8, overwrite=True)
 
 
-def test_a_cache_outlives_all_that_it_does_not_depend_on(photos, tmp_path, monkeypatch):
+def test_cache_survives_unrelated_changes(photos, tmp_path, monkeypatch):
     two_columns(tmp_path / "a.dp", photos).cache_media()
     read = MediaReader.read
     monkeypatch.setattr(MediaReader, "read", None)
@@ -325,7 +325,7 @@ def test_a_cache_outlives_all_that_it_does_not_depend_on(photos, tmp_path, monke
     assert not other["train"].cache("photo").present()
 
 
-def test_what_a_rewritten_dataset_has_no_use_for_is_removed(photos, tmp_path):
+def test_overwrite_removes_unused_cache(photos, tmp_path):
     two_columns(tmp_path / "a.dp", photos).cache_media()
     dataset = two_columns(tmp_path / "a.dp", photos[:50] * 2)
     assert not files(tmp_path / "a.dp" / "cache")
@@ -334,7 +334,7 @@ def test_what_a_rewritten_dataset_has_no_use_for_is_removed(photos, tmp_path):
     assert dataset["train"].cache("photo").complete
 
 
-def test_only_blocks_of_changed_files_are_decoded_again(tmp_path):
+def test_changed_files_invalidate_only_their_blocks(tmp_path):
     paths = [str(tmp_path / f"{row}.png") for row in range(40)]
     for path in paths:
         Path(path).write_bytes(encode_png(np.zeros((6, 5, 3), np.uint8)))
@@ -355,7 +355,7 @@ def test_only_blocks_of_changed_files_are_decoded_again(tmp_path):
 
 
 @pytest.mark.parametrize("gone", [slice(None), slice(3, 4)])
-def test_a_whole_cache_needs_no_files(tmp_path, gone):
+def test_complete_cache_needs_no_files(tmp_path, gone):
     paths = [tmp_path / "photos" / f"{row}.png" for row in range(40)]
     paths[0].parent.mkdir()
     for row, path in enumerate(paths):
@@ -366,11 +366,11 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
 
     def epochs():
         dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             loader = dataset["train"].loader(8, shuffle=False, expand=False)
             found = [[batch["photo"][:, 0, 0, 0].tolist() for batch in loader] for _ in range(2)]
-        return found[0], found[1], [str(one.message) for one in told]
+        return found[0], found[1], [str(one.message) for one in caught]
 
     dataset.cache_media()
     for path in paths[gone]:
@@ -378,8 +378,8 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
     paths[-1].parent.mkdir(exist_ok=True)
     expected = np.arange(40).reshape(5, 8).tolist()
     blocks = len(paths[gone]) // 8 or 1
-    told = f'files of {blocks} of 5 blocks of "photo" are missing: their cached rows are used'
-    assert epochs() == (expected, expected, [told])
+    message = f'files of {blocks} of 5 blocks of "photo" are missing: their cached rows are used'
+    assert epochs() == (expected, expected, [message])
     assert epochs() == (expected, expected, [])
     dataset.clear_cache()
     with pytest.raises(MediaError, match="no such file"):
@@ -391,17 +391,17 @@ def test_a_whole_cache_needs_no_files(tmp_path, gone):
     ("os.write", errno.ENOSPC), ("os.write", errno.EDQUOT),
 ])  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 10**9])
-def test_an_epoch_goes_on_where_the_disk_of_the_cache_is_full(photos, tmp_path, monkeypatch, call, number, limit):
+def test_epoch_continues_if_cache_disk_is_full(photos, tmp_path, monkeypatch, call, number, limit):
     train = write(tmp_path / "a.dp", photos, height=40, width=50)["train"]
     expected = train.read(["row_id", "photo"])
     loader = train.loader(4, row_ids=True, expand=False, cache_limit=limit)
     called = []
 
-    def full(*given, **options):
-        called.append(given)
+    def full(*args, **options):
+        called.append(args)
         raise OSError(number, os.strerror(number))
 
-    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as told:
+    with monkeypatch.context() as patch, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         patch.setattr(call, full)
         for _ in range(2):
@@ -410,14 +410,14 @@ def test_an_epoch_goes_on_where_the_disk_of_the_cache_is_full(photos, tmp_path, 
                 found |= zip(batch["row_id"].tolist(), batch["photo"].numpy().copy(), strict=True)
             np.testing.assert_array_equal([found[row] for row in expected["row_id"].tolist()], expected["photo"])
             assert len(found) == len(train)
-    assert len(told) == bool(called)
-    assert all("set cache_limit, or a cache_dir with more space" in str(one.message) for one in told)
+    assert len(caught) == bool(called)
+    assert all("set cache_limit, or a cache_dir with more space" in str(one.message) for one in caught)
     list(loader)
     assert train.cache("photo").complete
 
 
 @pytest.mark.parametrize("place", ["/user-", "/files"])
-def test_a_cache_that_others_remove_meanwhile_is_made_again(dataset, monkeypatch, place):
+def test_cache_removed_concurrently_is_recreated(dataset, monkeypatch, place):
     dataset.cache_media()
     train, removed, write = dataset["train"], [], Folder.write
 
@@ -435,7 +435,7 @@ def test_a_cache_that_others_remove_meanwhile_is_made_again(dataset, monkeypatch
     assert removed
 
 
-def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_path, monkeypatch):
+def test_cache_of_packed_media_is_keyed_by_table_checksums(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.split._MAX_ROW_BYTES", 100)
     dataset = write(tmp_path / "a.dp", photos, pack=True)
     monkeypatch.setattr("daskprep.dataset.split.digest_content", None)
@@ -446,7 +446,7 @@ def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_pat
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_an_error_of_packed_media_names_the_dataset(tmp_path, trusted):
+def test_packed_media_error_names_dataset(tmp_path, trusted):
     path = tmp_path / "cut.png"
     path.write_bytes(encode_png(np.zeros((60, 50, 3), np.uint8))[:-40])
     write(tmp_path / "a.dp", [str(path)] * 5, pack=True)
@@ -457,7 +457,7 @@ def test_an_error_of_packed_media_names_the_dataset(tmp_path, trusted):
             read()
 
 
-def test_no_file_is_looked_at_for_a_url(tmp_path, monkeypatch):
+def test_file_stamp_of_url_is_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
     Path("s3:/0.png").write_bytes(b"png")

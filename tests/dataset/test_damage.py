@@ -47,14 +47,14 @@ def read_all(dataset):
     return train.arrays
 
 
-def test_a_whole_dataset_has_no_damage(dataset):
+def test_intact_dataset_has_no_damage(dataset):
     assert dataset.damaged() == []
     dataset.verify()
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [TABLE, CHUNK, ARRAY, "metadata.json"])
-def test_a_damaged_file_is_found_and_named(path, dataset, damage, name):
+def test_damaged_file_is_detected_and_named(path, dataset, damage, name):
     damage(path / VERSION / name)
     assert [one.file for one in dataset.damaged()] == [f"{VERSION}/{name}"]
     with pytest.raises(CorruptDatasetError, match=rf"1 damaged file: {VERSION}/{name} .*overwrite=True"):
@@ -65,7 +65,7 @@ def test_a_damaged_file_is_found_and_named(path, dataset, damage, name):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [TABLE, CHUNK])
-def test_lazy_arrays_find_damage_too(path, dataset, damage, name):
+def test_lazy_arrays_detect_damage(path, dataset, damage, name):
     lazy = dataset["train"].to_dask()
     damage(path / VERSION / name)
     with pytest.raises(CorruptDatasetError, match=name):
@@ -73,13 +73,13 @@ def test_lazy_arrays_find_damage_too(path, dataset, damage, name):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_opening_finds_damage_in_what_was_learned(path, damage):
+def test_opening_detects_damaged_metadata(path, damage):
     damage(path / VERSION / "metadata.json")
     with pytest.raises(CorruptDatasetError, match=r"metadata\.json"):
         open_dataset(path)
 
 
-def test_no_flipped_byte_of_a_table_goes_unnoticed(path, dataset, encoded):
+def test_flipped_bytes_of_table_raise_or_do_not_affect_values(path, dataset, encoded):
     file = path / VERSION / TABLE
     whole, unnoticed = file.read_bytes(), 0
     places = range(0, len(whole), 7)
@@ -89,20 +89,20 @@ def test_no_flipped_byte_of_a_table_goes_unnoticed(path, dataset, encoded):
             found = dataset["train"].read(["price", "city", "sold"])
         except CorruptDatasetError:
             continue
-        # Some bytes, such as those of statistics, have no say in what is read.
+        # Some bytes, such as those of statistics, do not affect values.
         assert list(found) == ["price", "city", "sold"]
         assert all((array == encoded[name][:70]).all() for name, array in found.items())
         unnoticed += 1
     assert 0 < unnoticed < len(places)
 
 
-def test_a_missing_chunk_is_not_read_as_zeros(path, dataset):
+def test_missing_chunk_is_not_read_as_zeros(path, dataset):
     remove(path / VERSION / CHUNK)
     with pytest.raises(CorruptDatasetError, match=rf"{CHUNK} is missing"):
         _ = dataset["train"].arrays
 
 
-def test_files_that_do_not_belong_are_damage_and_other_versions_are_not(path, dataset):
+def test_extra_files_are_damage_but_other_versions_are_not(path, dataset):
     (path / VERSION / "train" / "arrays.zarr" / "vector" / "c.99.0").write_bytes(b"x")
     (path / "deadbeef").mkdir()
     (path / "deadbeef" / "old").write_bytes(b"x")
@@ -110,7 +110,7 @@ def test_files_that_do_not_belong_are_damage_and_other_versions_are_not(path, da
     assert dataset.damaged() == [Damage(name, "is not part of the dataset")]
 
 
-def test_chunks_that_were_swapped_are_found(path, dataset):
+def test_swapped_chunks_are_detected(path, dataset):
     one, other = path / VERSION / CHUNK, path / VERSION / CHUNK.replace("c.3", "c.4")
     first, second = one.read_bytes(), other.read_bytes()
     assert len(first) == len(second)
@@ -121,7 +121,7 @@ def test_chunks_that_were_swapped_are_found(path, dataset):
         dataset["train"].read("vector")
 
 
-def test_many_damaged_files_are_counted_and_a_few_named(path, dataset):
+def test_damage_error_counts_files_and_names_a_few(path, dataset):
     for name in dataset.manifest.files:
         if name.startswith("train/arrays.zarr/") and "/c." in name:
             remove(path / VERSION / name)
@@ -129,7 +129,7 @@ def test_many_damaged_files_are_counted_and_a_few_named(path, dataset):
         dataset.verify()
 
 
-def test_a_folder_that_is_gone_is_all_damage(path, dataset):
+def test_missing_folder_is_damaged(path, dataset):
     path.rename(path.with_name("moved.dp"))
     damage = dataset.damaged()
     assert damage[0] == Damage("manifest.json", "is missing")
@@ -138,19 +138,19 @@ def test_a_folder_that_is_gone_is_all_damage(path, dataset):
 
 
 @pytest.mark.parametrize("place", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_flipped_byte_of_the_manifest_is_found(path, dataset, place):
+def test_flipped_byte_of_manifest_is_detected(path, dataset, place):
     flip(path / MANIFEST, place)
     with pytest.raises(CorruptDatasetError, match=r"manifest\.json"):
         open_dataset(path)
     assert [one.file for one in dataset.damaged()] == [MANIFEST]
 
 
-def test_a_manifest_that_was_replaced_is_told(write, path, dataset):
+def test_replaced_manifest_is_damage(write, path, dataset):
     write(path, version="ffffffff")
     assert dataset.damaged() == [Damage(MANIFEST, "was replaced since the dataset was opened: open it again")]
 
 
-def test_a_newer_format_is_refused(path):
+def test_newer_format_raises(path):
     body = json.loads((path / MANIFEST).read_bytes())
     body["manifest"]["format"] = 99
     (path / MANIFEST).write_text(json.dumps(body))
@@ -159,7 +159,7 @@ def test_a_newer_format_is_refused(path):
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "train/../../secret", "."])
-def test_a_manifest_that_names_files_elsewhere_is_refused(path, dataset, name):
+def test_manifest_with_files_outside_folder_raises(path, dataset, name):
     old = dataset.manifest
     entry = old.files["metadata.json"]
     manifest = Manifest(old.version, old.layout, {**old.files, name: entry}, old.source, old.settings)
@@ -169,7 +169,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(path, dataset, name):
 
 
 @pytest.mark.parametrize("name", ["metadata.json", TABLE, CHUNK])
-def test_a_manifest_that_lists_too_little_is_refused(path, dataset, name):
+def test_manifest_with_missing_entries_raises(path, dataset, name):
     old = dataset.manifest
     files = {key: entry for key, entry in old.files.items() if key != name}
     (path / MANIFEST).write_bytes(Manifest(old.version, old.layout, files, old.source, old.settings).to_bytes())
@@ -177,7 +177,7 @@ def test_a_manifest_that_lists_too_little_is_refused(path, dataset, name):
         read_all(open_dataset(path))
 
 
-def test_where_there_is_no_dataset_the_error_says_so(tmp_path):
+def test_opening_missing_dataset_raises(tmp_path):
     for path in (tmp_path / "gone.dp", tmp_path, "memory://nowhere/at/all"):
         with pytest.raises(ConfigError, match="no dataset at"):
             open_dataset(path)
@@ -191,7 +191,7 @@ def test_where_there_is_no_dataset_the_error_says_so(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["metadata.json", "receipts/train-00000.json", "scratch/0.arrow"])
-def test_a_dataset_that_was_never_finished_is_told(tmp_path, name):
+def test_opening_unfinished_dataset_raises(tmp_path, name):
     file = tmp_path / VERSION / name
     file.parent.mkdir(parents=True)
     file.write_bytes(b"x")

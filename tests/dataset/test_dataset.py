@@ -13,7 +13,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.state import restore, state_files, state_from_files
 
 
-def test_a_dataset_knows_its_splits(dataset, path):
+def test_splits_and_lengths(dataset, path):
     assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 70, "validation": 10, "test": 20}
     assert list(dataset) == ["train", "validation", "test"]
     assert "train" in dataset
@@ -23,13 +23,13 @@ def test_a_dataset_knows_its_splits(dataset, path):
         dataset["tran"]
 
 
-def test_a_split_without_rows_is_told(write, tmp_path):
+def test_split_without_rows_raises(write, tmp_path):
     write(tmp_path, rows={"train": 100})
     with pytest.raises(ConfigError, match='"test".*has no rows; those with rows: train'):
         open_dataset(tmp_path)["test"]
 
 
-def test_what_was_learned_comes_back(dataset, prep, table):
+def test_learned_state_round_trips(dataset, prep, table):
     assert list(dataset.features) == list(prep.features_)
     assert {name: one.to_dict() for name, one in dataset.learned.items()} == {
         name: one.to_dict() for name, one in prep.learned_.items()
@@ -38,14 +38,14 @@ def test_what_was_learned_comes_back(dataset, prep, table):
     assert dataset.metadata["features"] == json.loads(json.dumps(prep.to_dict()["features"]))
 
 
-def test_decode_gives_readable_values(dataset, table):
+def test_decode_returns_original_values(dataset, table):
     decoded = dataset.decode(dataset["validation"].read(["city", "sold"]))
     assert decoded["city"].tolist() == table["city"].iloc[70:80].tolist()
     with pytest.raises(ConfigError, match='"citi".*Did you mean "city"'):
         dataset.decode({"citi": np.array([1])})
 
 
-def test_vocabularies_are_found_by_feature_and_output(dataset, prep):
+def test_vocabulary_by_feature_and_output(dataset, prep):
     assert dataset.vocabulary("city") == prep.learned_["city"].vocabulary
     assert dataset.vocabulary("review_char") == prep.learned_["review"].char.vocabulary
     with pytest.raises(ConfigError, match="Its outputs are: review_word, review_char"):
@@ -63,7 +63,7 @@ def test_rejects_are_a_table(write, tmp_path, dataset):
     assert open_dataset(tmp_path).rejects().to_pydict() == rejects
 
 
-def test_large_vocabularies_lie_in_files_that_are_read_when_needed(write, prep, tmp_path, monkeypatch):
+def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
     write(tmp_path)
     monkeypatch.setattr("daskprep.vocabulary.Vocabulary.read_parquet", None)
@@ -83,7 +83,7 @@ def test_large_vocabularies_lie_in_files_that_are_read_when_needed(write, prep, 
     dataset.verify()
 
 
-def test_a_damaged_vocabulary_is_found_when_the_dataset_is_opened(write, tmp_path, monkeypatch):
+def test_damaged_vocabulary_raises_on_opening(write, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
     write(tmp_path)
     file = next((tmp_path / "3f2a9c1b" / "vocab").glob("city-*"))
@@ -94,7 +94,7 @@ def test_a_damaged_vocabulary_is_found_when_the_dataset_is_opened(write, tmp_pat
             open_dataset(tmp_path)
 
 
-def test_state_files_are_the_same_bytes_each_time(prep, table, monkeypatch):
+def test_state_files_are_deterministic(prep, table, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
     first = state_files(prep.to_state())
     assert first == state_files(dp.Preprocessor(prep.features).fit(table).to_state())
@@ -103,7 +103,7 @@ def test_state_files_are_the_same_bytes_each_time(prep, table, monkeypatch):
     assert learned["review"].to_dict() == prep.learned_["review"].to_dict()
 
 
-def test_a_column_with_a_long_name_has_a_vocabulary_file(tmp_path, write, monkeypatch):
+def test_vocabulary_file_of_long_column_name(tmp_path, write, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 1)
     frame = pd.DataFrame({"ä/" * 200: ["a", "b"]})
     prep = dp.Preprocessor({"ä/" * 200: "category"}).fit(frame)
@@ -111,7 +111,7 @@ def test_a_column_with_a_long_name_has_a_vocabulary_file(tmp_path, write, monkey
     assert open_dataset(tmp_path)["train"].head()["ä/" * 200].tolist() == ["a", "b"]
 
 
-def test_its_text_shows_splits_outputs_and_size(dataset):
+def test_repr_shows_splits_outputs_and_size(dataset):
     lines = repr(dataset).splitlines()
     files = [file for file in Path(dataset.url, dataset.version).rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files)
@@ -122,7 +122,7 @@ def test_its_text_shows_splits_outputs_and_size(dataset):
     assert repr(dataset["train"]) == f"Split('train': 70 rows of {dataset.url})"
 
 
-def test_its_html_escapes_names(write, tmp_path):
+def test_repr_html_escapes_names(write, tmp_path):
     frame = pd.DataFrame({"<script>": [1.0, 2.0]})
     prep = dp.Preprocessor({"<script>": "number"}).fit(frame)
     write(tmp_path / "<b>", prep.encode(frame), prep, rows={"train": 2})

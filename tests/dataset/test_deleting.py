@@ -1,4 +1,4 @@
-"""Rows that are deleted from a dataset, and later purged from its files."""
+"""Rows deleted from a dataset, and later purged from its files."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def check_readers(dataset, expected):
 
 @pytest.mark.parametrize("shards", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
-def test_no_reader_shows_deleted_rows(tmp_path, parts, shards):
+def test_readers_skip_deleted_rows(tmp_path, parts, shards):
     prep, dataset = written(tmp_path / "a.dp", parts, shards=shards)
     expected = kept_rows(dataset, parts - 1, DELETED)
     deleted = dataset.delete(DELETED, part=parts - 1)
@@ -90,7 +90,7 @@ def test_no_reader_shows_deleted_rows(tmp_path, parts, shards):
     assert purged.report().html.count(f"{sum(map(len, purged.splits.values())):,}") >= 1
 
 
-def test_only_files_with_deleted_rows_are_written_again(tmp_path):
+def test_purge_rewrites_only_files_with_deleted_rows(tmp_path):
     _, dataset = written(tmp_path / "a.dp")
     rows = dataset["train"].read("row_id")["row_id"][20:24]
     before = dict(dataset.manifest.files)
@@ -104,7 +104,7 @@ def test_only_files_with_deleted_rows_are_written_again(tmp_path):
     assert dp.open_dataset(tmp_path / "a.dp").purge()["files"] == {}
 
 
-def test_versions_that_have_purged_rows_are_gone(tmp_path):
+def test_purge_removes_versions_with_purged_rows(tmp_path):
     _, dataset = written(tmp_path / "a.dp", parts=3)
     dataset.delete([3], part=1).purge()
     for version in (2, 3):
@@ -127,7 +127,7 @@ def occurrences(folder, needle):
 
 @pytest.mark.parametrize("mode", ["lazy", "lazy_cached", "eager"])
 @pytest.mark.filterwarnings("ignore:column .size.:UserWarning")
-def test_no_byte_of_a_purged_row_is_left(tmp_path, mode):
+def test_purge_removes_every_byte_of_row(tmp_path, mode):
     path, pictures = tmp_path / "a.dp", [png(color) for color in range(1, 41)]
     rare = 12.345678912345
     frame = pd.DataFrame(
@@ -186,7 +186,7 @@ def test_no_byte_of_a_purged_row_is_left(tmp_path, mode):
     assert len(again.append(frame[:3], path, progress=False)["train"]) == 41
 
 
-def test_rows_of_a_whole_block_and_of_a_whole_split(tmp_path):
+def test_delete_all_rows_of_block_and_split(tmp_path):
     _, dataset = written(tmp_path / "a.dp")
     rows = dataset["train"].read("row_id")["row_id"]
     deleted = dataset.delete([*rows[16:48], *dataset["test"].read("row_id")["row_id"]])
@@ -196,7 +196,7 @@ def test_rows_of_a_whole_block_and_of_a_whole_split(tmp_path):
     assert list(deleted.delete(rows).splits) == ["validation"]
 
 
-def test_deleting_again_is_no_new_version(tmp_path):
+def test_deleting_deleted_rows_creates_no_version(tmp_path):
     _, dataset = written(tmp_path / "a.dp")
     dataset.delete([4, 7])
     before = (tmp_path / "a.dp" / "appended.json").read_bytes()
@@ -216,13 +216,13 @@ def test_deleting_again_is_no_new_version(tmp_path):
         (1, 0, "is no list of row ids"),
     ],
 )
-def test_rows_that_cannot_be_deleted(tmp_path, rows, part, message):
+def test_delete_invalid_rows_raises(tmp_path, rows, part, message):
     _, dataset = written(tmp_path / "a.dp", parts=2)
     with pytest.raises(ConfigError, match=message):
         dataset.delete(rows, part=part)
 
 
-def test_datasets_whose_rows_cannot_be_deleted(tmp_path):
+def test_delete_from_unsupported_datasets_raises(tmp_path):
     folded = dp.Preprocessor({"price": "number"}, split=dp.KFold(2)).fit_write(
         sales(), tmp_path / "f.dp", progress=False
     )
@@ -240,13 +240,13 @@ def test_datasets_whose_rows_cannot_be_deleted(tmp_path):
             dataset.purge()
 
 
-def test_zarr_arrays_of_a_split_with_deleted_rows(tmp_path):
+def test_arrays_of_split_with_deleted_rows_raise(tmp_path):
     _, dataset = written(tmp_path / "a.dp")
     with pytest.raises(ConfigError, match=r"use read\(\) or to_dask\(\)"):
         dataset.delete([1])["train"].arrays  # noqa: B018
 
 
-def test_a_list_of_deleted_rows_that_was_altered(tmp_path, monkeypatch):
+def test_altered_list_of_deleted_rows_raises(tmp_path, monkeypatch):
     _, dataset = written(tmp_path / "a.dp")
     dataset.delete([1])
     [file] = (tmp_path / "a.dp").glob("deleted-*")
@@ -260,7 +260,7 @@ def test_a_list_of_deleted_rows_that_was_altered(tmp_path, monkeypatch):
         dp.open_dataset(tmp_path / "a.dp")
 
 
-def test_a_dataset_that_is_written_again_has_no_deleted_rows(tmp_path):
+def test_overwrite_clears_deleted_rows(tmp_path):
     prep, dataset = written(tmp_path / "a.dp", parts=2)
     dataset.delete([1, 2], part=0)
     whole = prep.write(sales(5), tmp_path / "a.dp", overwrite=True, progress=False)
@@ -268,7 +268,7 @@ def test_a_dataset_that_is_written_again_has_no_deleted_rows(tmp_path):
     assert not list((tmp_path / "a.dp").glob("deleted-*"))
 
 
-def test_rows_are_purged_in_an_object_store():
+def test_purge_in_object_store():
     _, dataset = written("memory://deleting/a.dp")
     deleted = dataset.delete(DELETED)
     expected = kept_rows(deleted, 0, [])
@@ -278,7 +278,7 @@ def test_rows_are_purged_in_an_object_store():
     check_readers(purged, expected)
 
 
-def test_a_mix_of_a_dataset_with_deleted_rows(tmp_path):
+def test_mix_with_deleted_rows(tmp_path):
     _, dataset = written(tmp_path / "a.dp")
     deleted, other = dataset.delete(DELETED), written(tmp_path / "b.dp")[1]
     sources = {"a": deleted["train"], "b": other["train"]}

@@ -1,4 +1,4 @@
-"""What the metadata of a dataset say of a feature, in Ludwig's words."""
+"""Metadata of features with the keys of Ludwig."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dataset(tmp_path_factory):
     return dp.Preprocessor(features).fit_write(frame, tmp_path_factory.mktemp("metadata") / "a.dp")
 
 
-def test_a_vocabulary_is_told_as_lists_and_dicts(dataset):
+def test_vocabulary_as_lists_and_dicts(dataset):
     city = dataset.metadata["city"]
     assert city["idx2str"] == ["<UNK>", "Rome", "Oslo"]
     assert city["str2idx"] == {"<UNK>": 0, "Rome": 1, "Oslo": 2}
@@ -54,29 +54,29 @@ def test_a_vocabulary_is_told_as_lists_and_dicts(dataset):
     assert city["preprocessing"]["computed_fill_value"] == "<UNK>"
 
 
-def test_each_type_has_the_keys_that_ludwig_gives_it(dataset):
-    told = {name: dataset.metadata[name] for name in dataset.features if name != "review"}
-    assert {"mean", "std"} <= told["price"].keys()
-    assert told["price"]["preprocessing"]["computed_fill_value"] == 1.5
-    assert told["tags"]["max_set_size"] == 2
-    assert told["plain"]["max_sequence_length"] == 2
-    assert told["plain"]["pad_idx"] == 0
-    assert (told["plain"]["padding_symbol"], told["plain"]["unknown_symbol"]) == ("<PAD>", "<UNK>")
-    assert told["plain"]["str2idf"].keys() == told["plain"]["str2idx"].keys()
-    assert told["sold"]["bool2str"] == ["no", "yes"]
-    assert told["sold"]["str2bool"] == {"no": False, "yes": True}
-    assert told["demand"]["max_timeseries_length"] == 3
-    assert told["place"]["vector_size"] == 2
-    assert told["photo"]["reshape"] == [1, 4, 6]
-    assert told["photo"]["preprocessing"]["height"] == 4
+def test_each_type_has_ludwig_keys(dataset):
+    by_feature = {name: dataset.metadata[name] for name in dataset.features if name != "review"}
+    assert {"mean", "std"} <= by_feature["price"].keys()
+    assert by_feature["price"]["preprocessing"]["computed_fill_value"] == 1.5
+    assert by_feature["tags"]["max_set_size"] == 2
+    assert by_feature["plain"]["max_sequence_length"] == 2
+    assert by_feature["plain"]["pad_idx"] == 0
+    assert (by_feature["plain"]["padding_symbol"], by_feature["plain"]["unknown_symbol"]) == ("<PAD>", "<UNK>")
+    assert by_feature["plain"]["str2idf"].keys() == by_feature["plain"]["str2idx"].keys()
+    assert by_feature["sold"]["bool2str"] == ["no", "yes"]
+    assert by_feature["sold"]["str2bool"] == {"no": False, "yes": True}
+    assert by_feature["demand"]["max_timeseries_length"] == 3
+    assert by_feature["place"]["vector_size"] == 2
+    assert by_feature["photo"]["reshape"] == [1, 4, 6]
+    assert by_feature["photo"]["preprocessing"]["height"] == 4
 
 
-def test_levels_of_a_text_are_asked_for_by_their_outputs(dataset):
+def test_text_levels_by_output_name(dataset):
     assert "bad" in dataset.metadata["review_word"]["str2idx"]
     assert "b" in dataset.metadata["review_char"]["str2idx"]
 
 
-def test_a_large_vocabulary_is_told_too(dataset, tmp_path, monkeypatch):
+def test_large_vocabulary_as_lists_and_dicts(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 2)
     frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Bern"] * 5})
     large = dp.Preprocessor({"city": "category"}).fit_write(frame, tmp_path / "a.dp")
@@ -86,7 +86,7 @@ def test_a_large_vocabulary_is_told_too(dataset, tmp_path, monkeypatch):
     assert list(city["str2idx"]) == city["idx2str"] == ["<UNK>", "Rome", "Bern", "Oslo"]
 
 
-def test_the_keys_of_the_file_come_first_and_stay_as_they_are(dataset):
+def test_file_keys_are_unchanged(dataset):
     metadata = dataset.metadata
     assert "city" not in metadata
     before = json.dumps(metadata)

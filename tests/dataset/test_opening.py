@@ -1,4 +1,4 @@
-"""Datasets that were made apart, read as one."""
+"""Several datasets opened as one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def prep():
 
 @pytest.fixture(scope="module")
 def paths(prep, tmp_path_factory):
-    """Three datasets with blocks of different sizes, the second one without rows for tests."""
+    """Three datasets with different block sizes, the second without a test split."""
     folder = tmp_path_factory.mktemp("joined")
     paths = [folder / f"{name}.dp" for name in "abc"]
     for path, table, size, split in zip(paths, FRAMES, (16, 64, 7), (True, False, True), strict=True):
@@ -63,7 +63,7 @@ def joined(paths):
     return dp.open_dataset(paths)
 
 
-def whole(paths, split="train", columns=None):
+def concatenated(paths, split="train", columns=None):
     """Return the rows of all datasets, one after the other."""
     found = [dp.open_dataset(path) for path in paths]
     read = [one[split].read(columns) for one in found if split in one.splits]
@@ -77,8 +77,8 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_rows_come_in_the_order_of_the_datasets(joined, paths, split):
-    expected, rows = whole(paths, split), joined[split]
+def test_rows_are_in_order_of_datasets(joined, paths, split):
+    expected, rows = concatenated(paths, split), joined[split]
     assert list(joined.splits) == ["train", "test"]
     assert len(rows) == len(expected["price"])
     assert_same(rows.read(), expected)
@@ -87,19 +87,19 @@ def test_rows_come_in_the_order_of_the_datasets(joined, paths, split):
     assert_same(rows[index], {name: array[index] for name, array in expected.items()})
     assert rows[-1]["price"] == expected["price"][-1]
     lazy = rows.to_dask(["tags", "price", "row_id"])
-    assert_same(dict(zip(lazy, dask.compute(*lazy.values()), strict=True)), whole(paths, split, list(lazy)))
+    assert_same(dict(zip(lazy, dask.compute(*lazy.values()), strict=True)), concatenated(paths, split, list(lazy)))
     np.testing.assert_array_equal(rows.table(["price"])["price"], expected["price"])
     assert [row["price"] for row in rows] == expected["price"].tolist()
     np.testing.assert_array_equal(rows.to_xarray()["price"].values, expected["price"])
 
 
-def test_what_was_learned_is_that_of_each(joined, paths, prep):
+def test_learned_state_equals_each_dataset(joined, paths, prep):
     one = dp.open_dataset(paths[0])
     assert joined.learned == one.learned
     assert joined["train"].num_embeddings("city") == one["train"].num_embeddings("city")
     assert joined.decode(joined["train"].read("city", stop=3))["city"].isin(["Rome", "Oslo", "Bern"]).all()
     assert dp.Preprocessor.from_dataset(joined).learned_ == prep.learned_
-    assert_same(pickle.loads(pickle.dumps(joined))["test"].read(), whole(paths, "test"))
+    assert_same(pickle.loads(pickle.dumps(joined))["test"].read(), concatenated(paths, "test"))
     rows = sum(map(len, joined.splits.values()))
     assert f"{', '.join(map(str, paths))}: {rows} rows" in repr(joined)
     assert all(str(path) in joined["train"]._repr_html_() for path in paths)
@@ -109,8 +109,8 @@ OPTIONS = [{}, {"shuffle": False}, {"prefetch_size": 0}, {"balance": dp.Oversamp
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_loader_gives_the_rows_of_all(joined, paths, options):
-    expected = whole(paths)
+def test_loader_yields_rows_of_all_datasets(joined, paths, options):
+    expected = concatenated(paths)
     order = np.argsort(expected["price"])
     loader = joined["train"].loader(32, **options)
     for _ in range(2):
@@ -130,33 +130,33 @@ def test_a_loader_gives_the_rows_of_all(joined, paths, options):
 def test_ranks_share_all_rows(joined, paths):
     ranks = [joined["train"].loader(32, rank=rank, world_size=4) for rank in range(4)]
     price = np.concatenate([batch["price"] for loader in ranks for batch in loader])
-    np.testing.assert_array_equal(np.sort(price), np.sort(whole(paths)["price"]))
+    np.testing.assert_array_equal(np.sort(price), np.sort(concatenated(paths)["price"]))
 
 
-def test_documents_are_packed_over_the_borders_of_datasets(joined, paths):
-    ids = whole(paths)["review"]
+def test_documents_are_packed_across_datasets(joined, paths):
+    ids = concatenated(paths)["review"]
     loader = joined["train"].loader(4, shuffle=False, pack=dp.Packing(32, "review"))
     packed = torch.cat([batch["review"].ravel() for batch in loader])
     np.testing.assert_array_equal(packed[packed != 0], ids[ids != 0])
     assert len(loader) == len(list(loader))
 
 
-def test_a_state_goes_on_and_knows_all_datasets(joined, paths):
+def test_state_resumes_and_depends_on_all_datasets(joined, paths):
     loader = joined["train"].loader(32)
     batches = iter(loader)
-    given = [next(batches)["price"] for _ in range(5)]
+    prices = [next(batches)["price"] for _ in range(5)]
     batches.close()
     state = json.loads(json.dumps(loader.state_dict()))
     again = dp.open_dataset(paths)["train"].loader(32)
     again.load_state_dict(state)
-    given += [batch["price"] for batch in again]
-    np.testing.assert_array_equal(np.sort(np.concatenate(given)), np.sort(whole(paths)["price"]))
+    prices += [batch["price"] for batch in again]
+    np.testing.assert_array_equal(np.sort(np.concatenate(prices)), np.sort(concatenated(paths)["price"]))
     for others in (paths[:2], paths[::-1]):
         with pytest.raises(ConfigError, match="digest"):
             dp.open_dataset(others)["train"].loader(32).load_state_dict(state)
 
 
-def test_images_are_decoded_and_cached_in_each(tmp_path):
+def test_images_are_decoded_and_cached_per_dataset(tmp_path):
     images = np.random.default_rng(0).integers(0, 255, (50, 8, 8, 3)).astype(np.uint8)
     table = pd.DataFrame({"photo": list(images), "price": np.arange(50)})
     features = {"photo": dp.Image(height=8, width=8, num_channels=3, mode="lazy_cached", pack=True), "price": "number"}
@@ -176,7 +176,7 @@ def test_images_are_decoded_and_cached_in_each(tmp_path):
     assert all(one["train"].cache("photo").complete for one in joined.datasets)
 
 
-def test_damage_names_the_dataset(prep, tmp_path):
+def test_damage_names_dataset(prep, tmp_path):
     paths = [tmp_path / "a.dp", tmp_path / "b.dp"]
     for path, table in zip(paths, FRAMES, strict=False):
         prep.write(table, path)
@@ -196,20 +196,20 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("features", "words"), CHANGES)
-def test_the_first_difference_of_preprocessors_is_named(paths, tmp_path, features, words):
+def test_different_preprocessors_error_names_difference(paths, tmp_path, features, words):
     other = dp.Preprocessor(FEATURES | features).fit_write(FRAMES[0], tmp_path / "other.dp")
     with pytest.raises(ConfigError, match=rf"different Preprocessors wrote them \(they differ in {words}"):
         dp.open_dataset([paths[0], other.url])
 
 
-def test_other_rows_to_learn_from_are_a_difference(paths, tmp_path):
+def test_different_fitted_state_raises(paths, tmp_path):
     other = dp.Preprocessor(FEATURES).fit_write(FRAMES[0], tmp_path / "other.dp")
     with pytest.raises(ConfigError, match=r"wrote them \(they differ in features\.price\.learned\."):
         dp.open_dataset([paths[0], other.url])
 
 
 @pytest.mark.parametrize("columns", [None, ["price"], ["price", "row_id"]])
-def test_streams_of_arrow_give_the_rows_of_all_datasets(joined, paths, columns):
+def test_to_arrow_yields_rows_of_all_datasets(joined, paths, columns):
     expected = [dp.open_dataset(path)["train"].to_arrow(columns).read_all() for path in paths]
     assert joined["train"].to_arrow(columns).read_all().equals(pa.concat_tables(expected))
     assert pa.table(joined["train"]).num_rows == len(joined["train"])
@@ -225,12 +225,12 @@ def test_reports_and_rejects_cover_all_datasets(joined):
     assert rejects == expected
 
 
-def test_arrays_of_one_dataset_say_so(joined):
+def test_arrays_of_several_datasets_raise(joined):
     with pytest.raises(ConfigError, match=r"arrays needs a single dataset, not 3 \(.*: use one of dataset\.datasets"):
         _ = joined["train"].arrays
 
 
-def test_a_list_of_one_is_that_dataset(paths):
+def test_list_of_one_dataset(paths):
     assert dp.open_dataset(paths[:1]).digest == dp.open_dataset(paths[0]).digest
     with pytest.raises(ConfigError, match="the list of datasets is empty"):
         dp.open_dataset([])

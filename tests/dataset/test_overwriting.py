@@ -1,4 +1,4 @@
-"""Who reads a dataset while it is written anew gets the old rows, or is told to open it again: never others."""
+"""Readers of a dataset that is overwritten see the old rows, or an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(path: Path, shift: float, **options: Any) -> Dataset:
     return prep.fit_write(table, path, block_rows=8, overwrite=True, **options)
 
 
-LOOKS: dict[str, Callable[[Dataset], Any]] = {
+ACCESSES: dict[str, Callable[[Dataset], Any]] = {
     "read": lambda one: one["train"].read(["x", "v"]),
     "head": lambda one: one["train"].head(),
     "table": lambda one: one["train"].table(),
@@ -42,30 +42,30 @@ LOOKS: dict[str, Callable[[Dataset], Any]] = {
 }
 
 
-@pytest.mark.parametrize("is_partly_there", [False, True])
-@pytest.mark.parametrize("look", LOOKS)
-def test_who_looks_at_a_dataset_that_was_written_anew_is_told_so(look, is_partly_there, tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_partly_removed", [False, True])
+@pytest.mark.parametrize("access", ACCESSES)
+def test_reading_overwritten_dataset_raises(access, is_partly_removed, tmp_path, monkeypatch):
     write(tmp_path / "a.dp", 0)
     found = dp.open_dataset(tmp_path / "a.dp")
-    if is_partly_there:
+    if is_partly_removed:
         monkeypatch.setattr(versions, "_remove_others", lambda *_: None)
     write(tmp_path / "a.dp", 100)
-    if is_partly_there:  # as whoever overwrites it comes to it first
+    if is_partly_removed:  # as if the overwrite removed files first
         for name in found.manifest.files:
             if not name.endswith("zarr.json"):
                 (tmp_path / "a.dp" / found.version / name).unlink()
     with pytest.raises(CorruptDatasetError, match="written again or removed; open it again"):
-        LOOKS[look](found)
+        ACCESSES[access](found)
 
 
-def test_a_pickled_dataset_that_was_written_anew_is_refused(tmp_path):
+def test_unpickling_overwritten_dataset_raises(tmp_path):
     pickled = pickle.dumps(write(tmp_path / "a.dp", 0))
     write(tmp_path / "a.dp", 100)
     with pytest.raises(ConfigError, match="open it again"):
         pickle.loads(pickled)
 
 
-def test_an_epoch_that_began_before_gives_old_rows_or_an_error(tmp_path):
+def test_running_epoch_yields_old_rows_or_raises(tmp_path):
     write(tmp_path / "a.dp", 0)
     batches = iter(dp.open_dataset(tmp_path / "a.dp")["train"].loader(4, prefetch_size=1, prefetch_bytes=1))
     seen = next(batches)["x"].tolist()
@@ -74,11 +74,11 @@ def test_an_epoch_that_began_before_gives_old_rows_or_an_error(tmp_path):
         for batch in batches:
             seen += batch["x"].tolist()
     except CorruptDatasetError as error:
-        assert "open it again" in str(error)  # noqa: PT017 what was read ahead may be all
+        assert "open it again" in str(error)  # noqa: PT017 all batches may be prefetched
     assert max(seen) < ROWS
 
 
-def test_a_dataset_that_is_written_anew_while_it_is_opened_is_opened(tmp_path, monkeypatch):
+def test_opening_during_overwrite_returns_new_version(tmp_path, monkeypatch):
     write(tmp_path / "a.dp", 0)
     read, writes = dataset_module.read_manifest, [200.0, 100.0]
 

@@ -36,7 +36,7 @@ def rows_of(encoded, start, stop):
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
 @pytest.mark.parametrize(("block_rows", "part_blocks"), [(8, 3), (7, 1), (128, 2), (1, 70), (10, 100)])
-def test_read_gives_what_was_written(write, encoded, tmp_path, compression, block_rows, part_blocks):
+def test_read_returns_written_arrays(write, encoded, tmp_path, compression, block_rows, part_blocks):
     write(tmp_path, compression=compression, block_rows=block_rows, part_blocks=part_blocks)
     dataset = open_dataset(tmp_path)
     for name, split in dataset.splits.items():
@@ -48,26 +48,26 @@ def test_read_gives_what_was_written(write, encoded, tmp_path, compression, bloc
 @pytest.mark.parametrize(
     ("start", "stop"), [(0, 8), (3, 5), (5, 3), (7, 9), (8, 24), (23, 49), (69, 70), (70, 90), (-9, -2), (None, None)]
 )
-def test_read_takes_rows_as_a_slice_does(dataset, encoded, start, stop):
+def test_read_start_and_stop_as_slice(dataset, encoded, start, stop):
     assert_same(dataset["train"].read(start=start, stop=stop), rows_of(rows_of(encoded, 0, 70), start, stop))
 
 
-def test_read_gives_the_outputs_in_the_order_asked_for(dataset):
+def test_read_preserves_column_order(dataset):
     train = dataset["train"]
     assert list(train.read(["vector", "row_id", "city", "city"], stop=1)) == ["vector", "row_id", "city"]
     assert train.read([]) == {}
     assert train.columns == ["price", "city", "tags", "bag", "review_word", "review_char", "vector", "sold"]
 
 
-def test_arrays_that_were_read_can_be_written_to(dataset):
+def test_read_returns_writable_copies(dataset):
     names = ["city", "vector", "row_id"]
     for name, array in dataset["train"].read(names, start=1, stop=8).items():
         array[:] = 0
-        # Nothing but the copy was written to.
+        # Only the copy was modified.
         assert dataset["train"].read([name], start=1, stop=8)[name].any()
 
 
-def test_table_holds_row_ids_and_scalars(dataset, encoded):
+def test_table_has_row_ids_and_scalars(dataset, encoded):
     table = dataset["test"].table()
     assert table.column_names == ["row_id", "price", "city", "sold"]
     np.testing.assert_array_equal(table["city"], encoded["city"][80:])
@@ -76,7 +76,7 @@ def test_table_holds_row_ids_and_scalars(dataset, encoded):
         dataset["test"].table(["vector"])
 
 
-def test_split_is_a_stream_of_arrow(dataset, encoded):
+def test_split_exports_arrow_stream(dataset, encoded):
     train = dataset["train"]
     assert [batch.num_rows for batch in train.to_arrow()] == [8] * 8 + [6]
     for table in (pa.table(train), train.to_arrow().read_all(), pl.DataFrame(train).to_arrow()):
@@ -88,7 +88,7 @@ def test_split_is_a_stream_of_arrow(dataset, encoded):
     assert total == pytest.approx(encoded["vector"][:70, 1].sum())
 
 
-def test_stream_has_the_columns_asked_for(dataset, encoded):
+def test_to_arrow_selects_columns(dataset, encoded):
     assert dataset["test"].to_arrow(["sold", "row_id"]).schema.names == ["sold", "row_id"]
     found = dataset["test"].to_arrow("vector").read_all()
     assert found.schema.types == [pa.list_(pa.float32(), 3)]
@@ -96,7 +96,7 @@ def test_stream_has_the_columns_asked_for(dataset, encoded):
         dataset["test"].to_arrow("x")
 
 
-def test_arrays_is_a_zarr_group_that_cannot_be_written_to(dataset, encoded):
+def test_arrays_is_read_only_zarr_group(dataset, encoded):
     group = dataset["train"].arrays
     assert sorted(group.array_keys()) == sorted(MATRICES)
     for name in MATRICES:
@@ -105,7 +105,7 @@ def test_arrays_is_a_zarr_group_that_cannot_be_written_to(dataset, encoded):
         group["vector"][0] = 1.0
 
 
-def test_dask_arrays_have_a_chunk_for_each_block(dataset, encoded):
+def test_dask_arrays_have_one_chunk_per_block(dataset, encoded):
     arrays = dataset["train"].to_dask()
     assert arrays["vector"].chunks == ((8,) * 8 + (6,), (3,))
     assert arrays["city"].chunks == ((8,) * 8 + (6,),)
@@ -113,7 +113,7 @@ def test_dask_arrays_have_a_chunk_for_each_block(dataset, encoded):
     np.testing.assert_array_equal(arrays["bag"][30:50, 1].sum(axis=0), encoded["bag"][30:50, 1].sum(axis=0))
 
 
-def test_graphs_hold_handles_and_no_rows(write, prep, encoded, tmp_path):
+def test_dask_graphs_contain_no_rows(write, prep, encoded, tmp_path):
     write(tmp_path, block_rows=1, rows={"train": 100})
     array = open_dataset(tmp_path)["train"].to_dask("vector")["vector"]
     assert len(pickle.dumps(array)) < 100 * 300
@@ -129,13 +129,13 @@ def test_to_xarray_has_dimensions_and_row_ids(dataset, encoded):
     np.testing.assert_array_equal(lazy["vector"].isel(row=slice(3, 20)).values, encoded["vector"][3:20])
 
 
-def test_to_xarray_without_xarray_tells_how_to_get_it(dataset, monkeypatch):
+def test_to_xarray_without_xarray_raises(dataset, monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ImportError, match="pip install xarray"):
         dataset["train"].to_xarray()
 
 
-def test_shape_and_num_embeddings_tell_what_a_model_needs(dataset, prep):
+def test_shape_and_num_embeddings(dataset, prep):
     train = dataset["train"]
     assert train.shape("city") == ()
     assert train.shape("vector") == (3,)
@@ -147,7 +147,7 @@ def test_shape_and_num_embeddings_tell_what_a_model_needs(dataset, prep):
         train.num_embeddings("price")
 
 
-def test_unknown_outputs_are_named_with_a_suggestion(dataset):
+def test_unknown_output_error_suggests_name(dataset):
     train = dataset["train"]
     for call in (train.read, train.table, train.to_dask, train.shape, train.num_embeddings):
         with pytest.raises(ConfigError, match=r'no output "citi".*Did you mean "city"'):
@@ -188,7 +188,7 @@ def test_odd_output_names_round_trip(write, tmp_path):
     np.testing.assert_array_equal(lazy["row"].values, encoded["row"])
 
 
-def test_rows_without_numbers_are_read(write, tmp_path):
+def test_outputs_of_zero_width_are_read(write, tmp_path):
     frame = pd.DataFrame({"tags": [""] * 9})
     prep = dp.Preprocessor({"tags": "set"}).fit(frame)
     write(tmp_path, prep.encode(frame), prep, rows={"train": 9}, block_rows=4)
@@ -196,25 +196,25 @@ def test_rows_without_numbers_are_read(write, tmp_path):
     assert train.read()["tags"].shape == train.to_dask()["tags"].compute().shape == (9, 0)
 
 
-def test_a_split_without_scalars_has_row_ids(write, tmp_path, table, encoded):
+def test_split_without_scalars_has_row_ids(write, tmp_path, table, encoded):
     prep = dp.Preprocessor({"vector": "vector"}).fit(table)
     write(tmp_path, {"vector": encoded["vector"]}, prep)
     assert open_dataset(tmp_path)["test"].table().column_names == ["row_id"]
 
 
-def test_a_split_without_matrices_has_an_empty_group(write, tmp_path, table, encoded):
+def test_split_without_matrices_has_empty_group(write, tmp_path, table, encoded):
     prep = dp.Preprocessor({"price": "number"}).fit(table)
     write(tmp_path, {"price": encoded["price"]}, prep)
     assert list(open_dataset(tmp_path)["test"].arrays.array_keys()) == []
 
 
-def test_pickles_read_the_same(dataset, encoded):
+def test_pickled_split_reads_same_rows(dataset, encoded):
     copy = pickle.loads(pickle.dumps(dataset["validation"]))
     assert_same(copy.read(), rows_of(encoded, 70, 80))
     assert pickle.loads(pickle.dumps(dataset)).version == dataset.version
 
 
-def test_pickles_of_a_dataset_that_was_replaced_are_refused(write, path, dataset):
+def test_unpickling_after_dataset_was_replaced_raises(write, path, dataset):
     pickled = pickle.dumps(dataset["train"])
     write(path, version="ffffffff")
     with pytest.raises(ConfigError, match="ffffffff, not 3f2a9c1b"):
@@ -225,7 +225,7 @@ def _read_into(queue, split):
     queue.put(int(split.read("vector")["vector"].sum()) + int(split.arrays["vector"][:].sum()))
 
 
-def test_forked_processes_read_on(dataset, encoded):
+def test_forked_process_reads(dataset, encoded):
     train, queue = dataset["train"], multiprocessing.get_context("fork").SimpleQueue()
     train.read()
     _ = train.arrays["vector"][:]
@@ -238,7 +238,7 @@ def test_forked_processes_read_on(dataset, encoded):
     assert queue.get() == 2 * int(encoded["vector"][:70].sum())
 
 
-def test_datasets_in_memory_are_read(write, encoded):
+def test_memory_dataset_is_read(write, encoded):
     write("memory://made/deep.dp")
     try:
         dataset = open_dataset("memory://made/deep.dp")
@@ -275,7 +275,7 @@ INDICES = [
 
 @pytest.mark.parametrize("index", INDICES, ids=lambda index: str(index)[:20])
 @pytest.mark.parametrize("compression", ["lz4", "none"])
-def test_an_index_gives_rows_in_the_order_asked_for(write, encoded, tmp_path, index, compression):
+def test_getitem_returns_rows_in_order_of_index(write, encoded, tmp_path, index, compression):
     write(tmp_path, compression=compression)
     chosen = index if isinstance(index, slice) else np.asarray(index, None if len(index) else int)
     found = open_dataset(tmp_path)["train"][index]
@@ -283,7 +283,7 @@ def test_an_index_gives_rows_in_the_order_asked_for(write, encoded, tmp_path, in
 
 
 @pytest.mark.parametrize("number", [0, 69, -1, -70, np.int64(8)])
-def test_a_number_gives_one_row(dataset, encoded, number):
+def test_getitem_with_int_returns_row(dataset, encoded, number):
     found = dataset["train"][number]
     assert list(found) == dataset["train"].columns
     for name, array in encoded.items():
@@ -292,24 +292,24 @@ def test_a_number_gives_one_row(dataset, encoded, number):
 
 
 @pytest.mark.parametrize("index", [70, -71, [0, 70], [-71]])
-def test_a_row_that_is_not_there_names_the_range(dataset, index):
+def test_getitem_out_of_range_raises(dataset, index):
     with pytest.raises(IndexError, match=r'row -?7[01] is out of range: split "train" of .* has 70 rows'):
         dataset["train"][index]
 
 
 @pytest.mark.parametrize("index", [[0.5], [[1]], [True], np.zeros(69, bool), None, 1.0, True])
-def test_what_is_no_index_is_refused(dataset, index):
+def test_getitem_invalid_index_raises(dataset, index):
     with pytest.raises(ConfigError, match=r"(?s)70 rows: .* is not a valid index; use .*a list of numbers, a slice"):
         dataset["train"][index]
 
 
-def test_a_name_as_index_leads_to_read(dataset):
+def test_getitem_with_name_suggests_read(dataset):
     for index in ("city", ["city"]):
         with pytest.raises(ConfigError, match=re.escape(f"{index!r} is not a valid index; use read({index!r}) for")):
             dataset["train"][index]
 
 
-def test_an_index_reads_the_blocks_of_its_rows_alone(dataset, monkeypatch):
+def test_getitem_reads_only_blocks_of_rows(dataset, monkeypatch):
     read = []
     in_folder = Folder.read_buffer
     monkeypatch.setattr(Folder, "read_buffer", lambda self, name: (read.append(name), in_folder(self, name))[1])
@@ -319,7 +319,7 @@ def test_an_index_reads_the_blocks_of_its_rows_alone(dataset, monkeypatch):
     assert {name.rpartition("/c.")[2].split(".")[0] for name in read if "/c." in name} == {"0", "8"}
 
 
-def test_iterating_gives_all_rows(dataset, encoded):
+def test_iteration_yields_all_rows(dataset, encoded):
     rows = list(dataset["train"])
     assert len(rows) == 70
     np.testing.assert_array_equal([row["city"] for row in rows], encoded["city"][:70])

@@ -1,4 +1,4 @@
-"""Tables that say other things than their layout are refused before anything is decoded."""
+"""Tables that do not match their layout raise before they are decoded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def texts(rows: int) -> pa.Array:
     ],
     ids=["texts for numbers", "texts beside them", "a column twice", "more rows", "fewer rows", "no column"],
 )
-def test_a_table_of_another_layout_is_refused_before_it_is_decoded(
+def test_table_of_other_layout_raises_before_decoding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pa.Table], pa.Table]
 ) -> None:
     made = dp.Preprocessor({"a": dp.Number()}).fit_write(pd.DataFrame({"a": np.arange(9.0)}), tmp_path / "a.dp")

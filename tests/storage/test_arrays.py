@@ -1,4 +1,4 @@
-"""Chunks that are made here are what zarr makes and reads, and no altered byte goes unnoticed."""
+"""Chunks equal those of zarr, and every altered byte is detected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(folder: Folder, output: Output, rows: np.ndarray, compression: Compres
 @pytest.mark.parametrize("compression", get_args(Compression))
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "int32", "float32", "bool", "float16", "int64"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4)])
-def test_zarr_reads_what_was_encoded(
+def test_zarr_reads_encoded_chunks(
     tmp_path: Path, dtype: str, shape: tuple[int, ...], compression: Compression
 ) -> None:
     output = Output("pixels", dtype, shape)
@@ -63,7 +63,7 @@ def test_zarr_reads_what_was_encoded(
 
 @pytest.mark.parametrize("compression", get_args(Compression))
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
-def test_what_zarr_writes_is_decoded(tmp_path: Path, shape: tuple[int, ...], compression: Compression) -> None:
+def test_chunks_written_by_zarr_are_decoded(tmp_path: Path, shape: tuple[int, ...], compression: Compression) -> None:
     output, folder = Output("x", "uint16", shape), Folder.open(tmp_path)
     rows = numbers(6, output) + 1
     for name, content in group_metadata([output], 6, BLOCK, compression).items():
@@ -75,7 +75,7 @@ def test_what_zarr_writes_is_decoded(tmp_path: Path, shape: tuple[int, ...], com
 
 
 @given(st.data())
-def test_blocks_survive_the_round_trip(data: st.DataObject) -> None:
+def test_encode_chunk_round_trips(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(0, 3), max_size=3)))
     output = Output("x", data.draw(st.sampled_from(["uint8", "uint16", "int32", "float32"])), shape)
     compression, count = data.draw(st.sampled_from(get_args(Compression))), data.draw(st.integers(0, BLOCK))
@@ -86,7 +86,7 @@ def test_blocks_survive_the_round_trip(data: st.DataObject) -> None:
     assert not block[count:].any()
 
 
-def test_rows_of_any_memory_order_give_the_same_chunk() -> None:
+def test_chunk_does_not_depend_on_memory_order() -> None:
     rows = numbers(BLOCK, Output("x", "uint16", (3,)))
     before = rows.copy()
     chunks = {
@@ -97,7 +97,7 @@ def test_rows_of_any_memory_order_give_the_same_chunk() -> None:
     np.testing.assert_array_equal(rows, before)
 
 
-def test_block_is_decoded_in_place() -> None:
+def test_decode_chunk_into_out() -> None:
     output = Output("x", "uint16", (3,))
     rows, out = numbers(BLOCK, output), output.empty(BLOCK)
     for compression in get_args(Compression):
@@ -108,7 +108,7 @@ def test_block_is_decoded_in_place() -> None:
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_every_altered_byte_is_noticed(compression: Compression) -> None:
+def test_every_altered_byte_raises(compression: Compression) -> None:
     output = Output("review", "uint16", (3,))
     chunk = encode_chunk(numbers(BLOCK, output), BLOCK, compression)
     for position in range(len(chunk)):
@@ -119,7 +119,7 @@ def test_every_altered_byte_is_noticed(compression: Compression) -> None:
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_chunk_that_is_cut_short_is_noticed(compression: Compression) -> None:
+def test_truncated_chunk_raises(compression: Compression) -> None:
     output = Output("x", "uint16", (3,))
     chunk = encode_chunk(numbers(BLOCK, output), BLOCK, compression)
     for length in range(len(chunk)):
@@ -132,7 +132,7 @@ def sealed(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_whole_chunk_of_another_shape_is_an_error(compression: Compression) -> None:
+def test_chunk_of_other_shape_raises(compression: Compression) -> None:
     chunk = encode_chunk(np.zeros((BLOCK, 2), "uint16"), BLOCK, compression)
     for shape in ((1,), (3,), (200,)):
         with pytest.raises(CorruptDatasetError, match="belongs to another dataset, or was altered"):
@@ -140,7 +140,7 @@ def test_whole_chunk_of_another_shape_is_an_error(compression: Compression) -> N
 
 
 @pytest.mark.parametrize("position", [0, 4, 8, 12])
-def test_header_that_lies_is_an_error(position: int) -> None:
+def test_inconsistent_header_raises(position: int) -> None:
     output = Output("x", "uint16", (300,))
     content = bytearray(encode_chunk(np.zeros((BLOCK, 300), "uint16"), BLOCK, "lz4")[:-4])
     struct.pack_into("<I", content, position, 0x7FFFFFF0)
@@ -150,7 +150,7 @@ def test_header_that_lies_is_an_error(position: int) -> None:
         decode_chunk(sealed(b"short"), output, BLOCK, "lz4")
 
 
-def test_chunks_are_encoded_on_many_threads_at_once() -> None:
+def test_chunks_are_encoded_and_decoded_in_threads() -> None:
     output = Output("x", "uint16", (64,))
     blocks = [numbers(2000, output, seed) for seed in range(8)]
     alone = [encode_chunk(block, 2000, "lz4") for block in blocks]
@@ -161,17 +161,17 @@ def test_chunks_are_encoded_on_many_threads_at_once() -> None:
     np.testing.assert_array_equal(decoded, blocks * 4)
 
 
-def test_array_without_rows_is_opened(tmp_path: Path) -> None:
+def test_array_without_rows(tmp_path: Path) -> None:
     write(Folder.open(tmp_path), Output("x", "int32", (3,)), np.empty((0, 3), "int32"), "lz4")
     assert zarr.open(tmp_path, mode="r")["x"][:].shape == (0, 3)
 
 
-def test_rows_without_numbers_are_opened(tmp_path: Path) -> None:
+def test_array_of_zero_width(tmp_path: Path) -> None:
     write(Folder.open(tmp_path), Output("tags", "uint8", (0,)), np.empty((5, 0), "uint8"), "lz4")
     assert zarr.open(tmp_path, mode="r")["tags"][:].shape == (5, 0)
 
 
-def test_metadata_is_the_same_every_time_and_names_the_dimensions() -> None:
+def test_metadata_is_deterministic_and_names_dimensions() -> None:
     outputs = [Output("a/b", "uint16", (2, 3)), Output("a", "int32", (1,))]
     first, second = (group_metadata(outputs, 10, BLOCK, "lz4") for _ in range(2))
     assert first == second
@@ -204,7 +204,7 @@ ODD = [
 ]
 
 
-def test_odd_names_are_folders_of_their_own() -> None:
+def test_odd_names_have_distinct_folders() -> None:
     names = {name: folder_name(name) for name in [*ODD, "ü" * 60, "ü" * 60 + "x"]}
     assert len(set(names.values())) == len(names)
     for folder in names.values():
@@ -215,12 +215,12 @@ def test_odd_names_are_folders_of_their_own() -> None:
 
 
 @given(st.text(max_size=5), st.text(max_size=5))
-def test_two_names_are_two_folders(one: str, other: str) -> None:
+def test_folder_names_are_unique(one: str, other: str) -> None:
     assert (folder_name(one) == folder_name(other)) == (one == other)
 
 
 @pytest.mark.parametrize("where", ["local", "memory"])
-def test_group_is_opened_for_reading_alone(tmp_path: Path, where: str) -> None:
+def test_group_is_read_only(tmp_path: Path, where: str) -> None:
     folder = Folder.open(tmp_path / "g" if where == "local" else f"memory://{uuid.uuid4().hex}/g")
     outputs = [Output(name, "uint16", (2,)) for name in ODD if name != "\ud800"]
     for name, content in group_metadata(outputs, 3, BLOCK, "lz4").items():
@@ -235,14 +235,14 @@ def test_group_is_opened_for_reading_alone(tmp_path: Path, where: str) -> None:
     folder.remove_all()
 
 
-def test_chunks_are_told_from_other_files() -> None:
+def test_is_chunk() -> None:
     assert chunk_name(Output("x", "uint8", (3, 4)), 12) == "x/c.12.0.0"
     assert is_chunk("train/arrays.zarr/x/c.12.0.0")
     assert not is_chunk("train/arrays.zarr/x/zarr.json")
     assert not is_chunk("train/table/part-00000.parquet")
 
 
-def test_output_is_its_dict() -> None:
+def test_output_round_trips_as_dict() -> None:
     output = Output("x", "uint16", (2, 3))
     assert Output.from_dict(json.loads(json.dumps(output.to_dict()))) == output
     assert (output.row_bytes, output.is_scalar, output.empty(5).shape) == (12, False, (5, 2, 3))
@@ -251,7 +251,7 @@ def test_output_is_its_dict() -> None:
 
 
 def made_by_zarr(outputs: list[Output], rows: int, block_rows: int, compression: Any) -> dict[str, bytes]:
-    """Let zarr make the metadata of a group."""
+    """Return the metadata that zarr writes for a group."""
     files: dict[str, Any] = {}
     group = zarr.create_group(MemoryStore(store_dict=files))
     for output in outputs:
@@ -281,7 +281,7 @@ def made_by_zarr(outputs: list[Output], rows: int, block_rows: int, compression:
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
-def test_metadata_are_those_that_zarr_makes(compression: Any) -> None:
+def test_metadata_equals_zarr(compression: Any) -> None:
     types = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
     outputs = [Output(f"of {dtype}", dtype, (2, 3)) for dtype in types]
     outputs += [Output("ü b/c", "uint8", (0,)), Output("plain", "float32", (4,)), Output("Z", "int32", (1, 1, 1))]

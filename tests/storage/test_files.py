@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, on every kind of file system, and no credential is shown."""
+"""Files are written atomically on every kind of file system, and credentials are not shown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from daskprep.storage.security import redact_url
 
 @pytest.fixture(params=["local", "memory", "with-folders"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
-    """Give a folder that is not there yet: local, without real folders, and remote with real folders."""
+    """Yield a missing folder: local, remote without directories, and remote with directories."""
     if request.param == "local":
         yield Folder.open(tmp_path / "new" / "data.dp")
         return
@@ -55,9 +55,7 @@ def read_into(folder: Folder, name: str, start: int, target: memoryview) -> None
         fill(start, target)
 
 
-def test_folders_that_others_make_and_remove_meanwhile_are_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_removed_concurrently_are_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, mkdir = [], Path.mkdir
 
     def disturbed(self: Path) -> None:
@@ -75,7 +73,7 @@ def test_folders_that_others_make_and_remove_meanwhile_are_made_again(
     assert (tmp_path / "a" / "b" / "c.bin").read_bytes() == b"x"
 
 
-def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_mkdir_raises_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "as in /proc", str(self))
 
@@ -85,13 +83,13 @@ def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), lambda path: path.symlink_to("nowhere")])
-def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
+def test_lock_below_file_or_broken_link_raises(tmp_path: Path, make) -> None:
     make(tmp_path / "a")
     with pytest.raises((FileExistsError, NotADirectoryError)):
         local_files._acquire_lock(tmp_path / "a" / "b")
 
 
-def test_what_is_written_is_read(folder: Folder) -> None:
+def test_write_read_round_trip(folder: Folder) -> None:
     values = np.arange(6, dtype="uint16").reshape(2, 3)
     assert folder.write("train/a.bin", b"ab", memoryview(b"c"), pa.py_buffer(b"d"), values, np.empty((0, 2))) == 16
     assert folder.read("train/a.bin") == b"abcd" + values.tobytes()
@@ -103,7 +101,7 @@ def test_what_is_written_is_read(folder: Folder) -> None:
     assert folder.size("train/a.bin") == 16
 
 
-def test_file_is_replaced_and_names_are_listed(folder: Folder) -> None:
+def test_write_replaces_file_and_sizes_lists_names(folder: Folder) -> None:
     assert folder.sizes() == {}
     for name, content in {"b": b"1", "a/c/0": b"22", "a.txt": b"", "b ": b"4444"}.items():
         folder.write(name, content)
@@ -115,7 +113,7 @@ def test_file_is_replaced_and_names_are_listed(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("name", ["a b%20[x]*?.bin", "ä/😀", "-", "a#b&c=d", "'\"\\", "x" * 200])
-def test_names_are_taken_as_they_are(folder: Folder, name: str) -> None:
+def test_special_characters_in_names(folder: Folder, name: str) -> None:
     folder.write(name, b"1")
     folder.write("other", b"2")
     assert folder.read(name) == b"1"
@@ -138,13 +136,13 @@ def test_missing_files(folder: Folder) -> None:
     assert (folder / "gone").children() == []
 
 
-def test_folder_is_no_file(folder: Folder) -> None:
+def test_folder_is_not_a_file(folder: Folder) -> None:
     folder.write("a/b", b"1")
     assert folder.size("a") is None
     assert (folder / "a/b").sizes() == {}
 
 
-def test_read_into_fills_the_target(folder: Folder) -> None:
+def test_read_into_fills_target(folder: Folder) -> None:
     folder.write("a", b"0123456789")
     target = np.zeros(2, "uint16")
     read_into(folder, "a", 3, memoryview(target))
@@ -153,13 +151,13 @@ def test_read_into_fills_the_target(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(("start", "left"), [(7, 3), (10, 0), (12, 0)])
-def test_read_into_a_short_file_is_an_error(folder: Folder, start: int, left: int) -> None:
+def test_read_into_short_file_raises(folder: Folder, start: int, left: int) -> None:
     folder.write("a", b"0123456789")
     with pytest.raises(EOFError, match=f"/a has {left} bytes from byte {start} on, not the expected 4"):
         read_into(folder, "a", start, memoryview(bytearray(4)))
 
 
-def test_remove_all_takes_the_folder_and_nothing_else(folder: Folder) -> None:
+def test_remove_all_removes_only_the_folder(folder: Folder) -> None:
     for name in ("v[1]*/a", "v[1]*/b/c", "v1/a", "v/a"):
         folder.write(name, b"1")
     (folder / "v[1]*").remove_all()
@@ -168,7 +166,7 @@ def test_remove_all_takes_the_folder_and_nothing_else(folder: Folder) -> None:
     assert folder.children() == ["v", "v1"]
 
 
-def test_write_that_is_broken_off_leaves_the_old_file(folder: Folder) -> None:
+def test_interrupted_write_keeps_old_file(folder: Folder) -> None:
     folder.write("a/b", b"old")
     with pytest.raises(KeyboardInterrupt), folder.writer("a/b") as append:  # noqa: PT012 to break off is the point
         append(b"new")
@@ -179,14 +177,14 @@ def test_write_that_is_broken_off_leaves_the_old_file(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("call", ["os.write", "os.fsync", "pathlib.Path.replace"])
-def test_call_that_fails_midway_leaves_no_file(tmp_path: Path, call: str) -> None:
+def test_failing_system_call_leaves_no_file(tmp_path: Path, call: str) -> None:
     folder = Folder.open(tmp_path)
     with mock.patch(call, side_effect=OSError(5, "broken")), pytest.raises(OSError, match="broken"):
         folder.write("a", b"12")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_calls_of_the_system_that_do_a_part_are_repeated(tmp_path: Path) -> None:
+def test_partial_system_calls_are_repeated(tmp_path: Path) -> None:
     folder, pread, preadv, write = Folder.open(tmp_path), os.pread, os.preadv, os.write
     target = bytearray(9)
     with (
@@ -200,7 +198,7 @@ def test_calls_of_the_system_that_do_a_part_are_repeated(tmp_path: Path) -> None
     assert target == b"123456789"
 
 
-def test_full_disk_names_the_file_and_the_bytes(tmp_path: Path) -> None:
+def test_full_disk_error_names_file_and_bytes(tmp_path: Path) -> None:
     script = """
         import resource, sys
         from daskprep.errors import StorageFullError
@@ -226,7 +224,7 @@ def preallocate(folder: Folder) -> PreallocatedFile:
     return file
 
 
-def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
+def test_preallocated_file_is_written_in_any_order(tmp_path: Path) -> None:
     folder, pwrite = Folder.open(tmp_path), os.pwrite
     file = preallocate(folder)
     with mock.patch("os.pwrite", lambda descriptor, data, start: pwrite(descriptor, data[:1], start)):
@@ -240,7 +238,7 @@ def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
     assert folder.read("a") == b"12345"
 
 
-def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
+def test_second_preallocated_file_is_dropped(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     files = [preallocate(folder), preallocate(folder)]
     files[0].write(0, memoryview(b"first"))
@@ -249,8 +247,8 @@ def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
     assert folder.read("a") == b"first"
 
 
-def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> None:
-    gc.collect()  # what tests before left open
+def test_unfinished_preallocated_file_is_removed(tmp_path: Path) -> None:
+    gc.collect()  # files left open by earlier tests
     open_files = len(list(Path("/proc/self/fd").iterdir()))
     preallocate(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
     gc.collect()
@@ -259,7 +257,7 @@ def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("call", ["os.pwrite", "os.posix_fallocate"])
-def test_growing_file_without_room_is_told(tmp_path: Path, call: str) -> None:
+def test_preallocated_file_without_space_raises(tmp_path: Path, call: str) -> None:
     full = mock.patch(call, side_effect=OSError(28, "No space left on device"))
     with full, pytest.raises(StorageFullError, match="a: no room for this file of 5 bytes or more"):
         preallocate(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
@@ -267,14 +265,14 @@ def test_growing_file_without_room_is_told(tmp_path: Path, call: str) -> None:
 
 @pytest.mark.parametrize("call", ["os.open", "os.posix_fallocate"])
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EMFILE])
-def test_no_growing_file_where_the_system_has_none(tmp_path: Path, call: str, number: int) -> None:
+def test_preallocate_returns_none_if_unsupported(tmp_path: Path, call: str, number: int) -> None:
     with mock.patch(call, side_effect=OSError(number, "none here")):
         assert Folder.open(tmp_path).preallocate("a", 5) is None
     assert Folder.open("memory://nowhere").preallocate("a", 5) is None
 
 
-def test_growing_files_are_a_part_of_the_files_that_may_be_open(tmp_path: Path) -> None:
-    gc.collect()  # what tests before left open
+def test_preallocated_files_are_limited_by_open_files(tmp_path: Path) -> None:
+    gc.collect()  # files left open by earlier tests
     folder = Folder.open(tmp_path)
     with mock.patch("resource.getrlimit", return_value=(80, 80)):
         files = [folder.preallocate("a", 5) for _ in range(12)]
@@ -283,16 +281,16 @@ def test_growing_files_are_a_part_of_the_files_that_may_be_open(tmp_path: Path) 
         assert folder.preallocate("a", 5) is not None
 
 
-def test_full_remote_is_the_same_error(folder: Folder) -> None:
+def test_full_remote_raises_storage_full_error(folder: Folder) -> None:
     if folder.is_local:
-        pytest.skip("of local files, the system tells")
+        pytest.skip("the operating system reports this for local files")
     full = OSError(28, "No space left on device")
     failing = mock.patch.object(type(folder.filesystem), "pipe_file", side_effect=full)
     with failing, pytest.raises(StorageFullError, match=r"data\.dp/a: no room there"):
         folder.write("a", b"1")
 
 
-def test_durable_file_and_its_new_folders_are_flushed(tmp_path: Path) -> None:
+def test_durable_file_and_new_folders_are_flushed(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     with mock.patch("os.fsync") as flushed:
         folder.write("a/b/c", b"1", durable=False)
@@ -324,17 +322,19 @@ def test_files_are_flushed_together(tmp_path: Path) -> None:
     assert flushed.call_count == 8
 
 
-def test_the_disk_begins_to_write_what_is_flushed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[int] = []
-    monkeypatch.setattr(local_files, "_begin_flush", lambda descriptor, *_: begun.append(os.fstat(descriptor).st_size))
+def test_durable_later_starts_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    monkeypatch.setattr(
+        local_files, "_begin_flush", lambda descriptor, *_: started.append(os.fstat(descriptor).st_size)
+    )
     folder = Folder.open(tmp_path)
     with mock.patch("os.fsync") as flushed:
         folder.write("a", b"1", durable=False)
         folder.write("b", b"123", durable="later")
-    assert (begun, flushed.call_count, folder.sizes()) == ([3], 0, {"a": 1, "b": 3})
+    assert (started, flushed.call_count, folder.sizes()) == ([3], 0, {"a": 1, "b": 3})
 
 
-def test_the_system_knows_how_to_begin_to_write(tmp_path: Path) -> None:
+def test_begin_flush_system_call(tmp_path: Path) -> None:
     with open(tmp_path / "a", "wb") as file:  # noqa: PTH123 it takes a descriptor
         file.write(b"1" * 10_000)
         file.flush()
@@ -343,7 +343,7 @@ def test_the_system_knows_how_to_begin_to_write(tmp_path: Path) -> None:
         )
 
 
-def test_many_threads_write_one_file(folder: Folder) -> None:
+def test_threads_write_same_file(folder: Folder) -> None:
     contents = [bytes([65 + i]) * 1000 for i in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda content: folder.write("x/y/same", content), contents))
@@ -351,7 +351,7 @@ def test_many_threads_write_one_file(folder: Folder) -> None:
     assert folder.sizes() == {"x/y/same": 1000}
 
 
-def test_folder_is_removed_by_two_at_once(tmp_path: Path) -> None:
+def test_folder_is_removed_concurrently(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path / "data")
     for i in range(200):
         folder.write(f"{i % 10}/{i}", b"1", durable=False)
@@ -360,7 +360,7 @@ def test_folder_is_removed_by_two_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_folder_is_removed_while_others_write_to_it(tmp_path: Path) -> None:
+def test_folder_is_removed_during_writes(tmp_path: Path) -> None:
     folder, rmdir, left = Folder.open(tmp_path / "data"), os.rmdir, [1, 2, 3]
 
     def one_more_before(name: str, *, dir_fd: int | None = None) -> None:
@@ -375,7 +375,7 @@ def test_folder_is_removed_while_others_write_to_it(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-def test_folder_is_pickled(folder: Folder) -> None:
+def test_folder_pickles(folder: Folder) -> None:
     folder.write("a", b"1")
     again = pickle.loads(pickle.dumps(folder / "b"))
     assert again == folder / "b"
@@ -393,7 +393,7 @@ def _file_system_of(folder: Folder, answer: object) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_file_system_is_made_anew_after_a_fork() -> None:
+def test_file_system_is_recreated_after_fork() -> None:
     folder = Folder.open("memory://forked")
     before = id(folder.filesystem)
     ours, theirs = multiprocessing.Pipe()
@@ -411,7 +411,7 @@ def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Folder.open(f"{tmp_path}/a::b://c").is_local
 
 
-def test_what_is_no_path_is_an_error() -> None:
+def test_invalid_path_raises() -> None:
     for wrong in (3, "", None):
         with pytest.raises(ConfigError, match="expected the path or URL of a folder, not"):
             Folder.open(wrong)  # type: ignore[arg-type]
@@ -420,13 +420,13 @@ def test_what_is_no_path_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(("protocol", "package"), [("s3", "s3fs"), ("s3a", "s3fs"), ("abfss", "adlfs")])
-def test_package_that_is_not_installed_is_named(protocol: str, package: str) -> None:
+def test_missing_package_error_names_package(protocol: str, package: str) -> None:
     missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError(f"Install {package}"))
     with missing, pytest.raises(ConfigError, match=f"{protocol}://bucket/x.*pip install {package}"):
         Folder.open(f"{protocol}://me:secret@bucket/x")
 
 
-def test_credentials_are_never_shown() -> None:
+def test_credentials_are_not_shown() -> None:
     folder = Folder.open("memory://me:secret@host/x", {"token": "secret"}) / "y"
     failing = mock.patch.object(type(folder.filesystem), "cat_file", side_effect=RuntimeError("secret"))
     with failing, pytest.raises(OSError, match=r"y/a cannot be read \(RuntimeError\); check") as caught:
@@ -438,7 +438,7 @@ def test_credentials_are_never_shown() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "float32", "int64"])
-def test_checksum_is_that_of_the_concatenation(dtype: str) -> None:
+def test_crc32c_of_parts_equals_crc32c_of_concatenation(dtype: str) -> None:
     values = np.arange(12).astype(dtype).reshape(3, 4)
     assert crc32c(b"123456789") == 0xE3069283
     assert crc32c(values, b"", memoryview(bytearray(b"x")), pa.py_buffer(b"y")) == crc32c(values.tobytes() + b"xy")
@@ -456,16 +456,16 @@ def test_checksum_is_that_of_the_concatenation(dtype: str) -> None:
         ("s3://bucket/a:b@c?d", "s3://bucket/a:b@c?d"),
     ],
 )
-def test_public_names_hide_passwords_alone(url: str, shown: str) -> None:
+def test_redact_url_removes_only_passwords(url: str, shown: str) -> None:
     assert redact_url(url) == shown
 
 
-def test_public_names_hide_queries() -> None:
+def test_redact_url_removes_query() -> None:
     assert "SECRET" not in redact_url("abfs://c@account.net/x?sig=SECRET")
 
 
-def is_held(path: Path) -> bool:
-    """Tell whether somebody holds the lock of a folder."""
+def is_locked(path: Path) -> bool:
+    """Return whether the lock of a folder is held."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -476,7 +476,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None:
+def test_lock_is_released_despite_forked_process(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     began, end = os.pipe()
     with folder.lock():
@@ -484,16 +484,16 @@ def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None
         if not child:
             os.read(began, 1)
             os._exit(0)
-        held = [is_held(tmp_path)]
-    held.append(is_held(tmp_path))
+        states = [is_locked(tmp_path)]
+    states.append(is_locked(tmp_path))
     os.write(end, b".")
     assert os.waitpid(child, 0)[1] == 0
     os.close(began)
     os.close(end)
-    assert held == [True, False]
+    assert states == [True, False]
 
 
-def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path) -> None:
+def test_forked_process_outliving_parent_does_not_keep_lock(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     began, end = os.pipe()
     parent = os.fork()
@@ -501,53 +501,53 @@ def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path)
         with folder.lock():
             if not os.fork():
                 os.read(began, 1)
-            os._exit(not is_held(tmp_path))  # without letting go, as if it was killed
-    code, is_still_held = os.waitpid(parent, 0)[1], is_held(tmp_path)
+            os._exit(not is_locked(tmp_path))  # without letting go, as if it was killed
+    code, is_still_locked = os.waitpid(parent, 0)[1], is_locked(tmp_path)
     os.write(end, b".")
     os.close(end)
     os.close(began)
-    assert (code, is_still_held) == (0, False)
+    assert (code, is_still_locked) == (0, False)
 
 
-def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path: Path) -> None:
-    held = Folder.open(tmp_path).lock()
-    held.__enter__()
+def test_forked_process_leaving_block_keeps_lock_of_parent(tmp_path: Path) -> None:
+    lock = Folder.open(tmp_path).lock()
+    lock.__enter__()
     child = os.fork()
     if not child:
-        held.__exit__(None, None, None)
+        lock.__exit__(None, None, None)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert is_held(tmp_path)
-    held.__exit__(None, None, None)
-    assert not is_held(tmp_path)
+    assert is_locked(tmp_path)
+    lock.__exit__(None, None, None)
+    assert not is_locked(tmp_path)
 
 
-def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_lock_warns_with_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_files, "_LOCK_WARNING_SECONDS", 0.01)
-    folder, told = Folder.open(tmp_path), threading.Event()
-    said: list[str] = []
+    folder, warned = Folder.open(tmp_path), threading.Event()
+    messages: list[str] = []
 
-    def tell(text: str, **_: Any) -> None:
-        said.append(text)
-        told.set()
+    def record_warning(text: str, **_: Any) -> None:
+        messages.append(text)
+        warned.set()
 
-    monkeypatch.setattr(local_files, "warn", tell)
+    monkeypatch.setattr(local_files, "warn", record_warning)
     holding = threading.Event()
 
     def hold() -> None:
         with folder.lock():
             holding.set()
-            told.wait(60)
+            warned.wait(60)
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(hold)
         holding.wait(60)
         with folder.lock():
             pass
-    assert re.search(f"{re.escape(str(tmp_path))} is locked by process [0-9]+, .*Ctrl-C to stop", said[0])
+    assert re.search(f"{re.escape(str(tmp_path))} is locked by process [0-9]+, .*Ctrl-C to stop", messages[0])
 
 
-def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path: Path) -> None:
+def test_lock_of_folder_recreated_while_waiting(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path / "a")
     waiting = threading.Event()
     flock = fcntl.flock
@@ -573,9 +573,7 @@ def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path:
 
 
 @pytest.mark.parametrize("code", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL", "EBADF"])
-def test_a_file_system_without_locks_and_flushed_folders_is_written_to(
-    tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_system_without_locks_and_folder_fsync(tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(what: str) -> None:
         raise OSError(getattr(errno, what), what)
 
@@ -594,7 +592,7 @@ def test_a_file_system_without_locks_and_flushed_folders_is_written_to(
     assert folder.sizes() == {"a": 1, "b": 1}
 
 
-def test_other_errors_of_flushing_a_folder_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_folder_fsync_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: int) -> None:
         raise OSError(errno.EIO, "broken")
 
@@ -606,7 +604,7 @@ def test_other_errors_of_flushing_a_folder_are_raised(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("in_c", [True, False])
-def test_checksums_are_those_of_the_standard_in_any_build(in_c, monkeypatch):
+def test_crc32c_equals_standard_in_any_build(in_c, monkeypatch):
     if not in_c:
         monkeypatch.setattr(checksum, "_extend", None)
     assert crc32c(b"123456789") == 0xE3069283

@@ -1,4 +1,4 @@
-"""Every row lies in one block, one part, and one file of each kind."""
+"""Every row belongs to one block, one part, and one file of each kind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def layout(rows: dict[str, int], block_rows: int | None = None) -> Layout:
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
-def test_blocks_parts_and_files_hold_every_row_once(rows: int, block_rows: int, part_blocks: int) -> None:
+def test_blocks_parts_and_files_contain_every_row_once(rows: int, block_rows: int, part_blocks: int) -> None:
     made = Layout(OUTPUTS, {"train": rows}, block_rows, part_blocks, "lz4")
     blocks = [made.block_range("train", block) for block in range(made.blocks("train"))]
     parts = [made.part_range("train", part) for part in range(made.parts("train"))]
@@ -52,15 +52,15 @@ def test_files_are_named_by_part_and_block() -> None:
     assert json.loads(made.metadata_files("train")["train/arrays.zarr/review/zarr.json"])["shape"] == [10, 8]
 
 
-def test_what_is_not_there_is_an_index_error() -> None:
+def test_out_of_range_raises_index_error() -> None:
     made = layout({"train": 10}, 4)
-    for ask in (made.block_range, made.part_range, made.part_files):
+    for method in (made.block_range, made.part_range, made.part_files):
         for wrong in (-1, 3):
             with pytest.raises(IndexError, match="train"):
-                ask("train", wrong)
+                method("train", wrong)
 
 
-def test_splits_without_rows_are_left_out_and_the_order_is_fixed() -> None:
+def test_empty_splits_are_dropped_and_order_is_fixed() -> None:
     made = layout({"test": 3, "validation": 0, "train": 5})
     assert list(made.rows.items()) == [("train", 5), ("test", 3)]
     assert layout({}).rows == {}
@@ -68,7 +68,7 @@ def test_splits_without_rows_are_left_out_and_the_order_is_fixed() -> None:
         layout({"other": 3})
 
 
-def test_scalars_matrices_and_bytes_of_a_row() -> None:
+def test_scalars_matrices_and_row_bytes() -> None:
     made = layout({"train": 5})
     assert [output.name for output in made.scalars] == ["age"]
     assert [output.name for output in made.matrices] == ["review", "photo"]
@@ -87,37 +87,37 @@ def test_scalars_matrices_and_bytes_of_a_row() -> None:
         (16_000_001, 10**6, 1),
     ],
 )
-def test_blocks_are_as_large_as_rows_and_bytes_allow(row_bytes: int, rows: int, expected: int) -> None:
+def test_default_block_rows(row_bytes: int, rows: int, expected: int) -> None:
     outputs = [Output("x", "uint8", (row_bytes,)), Output("y", "uint8")]
     made = Layout.choose(outputs, {"train": rows, "test": 1}, block_rows=None, compression="none")
     assert made.block_rows == expected
     assert made.part_blocks == max(1, min(256, 32_000_000 // (expected * (row_bytes + 9))))
 
 
-def test_layout_without_outputs_holds_row_numbers() -> None:
+def test_layout_without_outputs_has_row_numbers() -> None:
     made = Layout.choose([], {"train": 3}, block_rows=None, compression="lz4")
     assert (made.row_bytes, made.block_rows) == (8, 256)
     assert list(made.metadata_files("train")) == ["train/arrays.zarr/zarr.json"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 2**24 + 1, 1.5, True, "8"])
-def test_block_rows_that_make_no_sense_are_an_error(wrong: object) -> None:
+def test_invalid_block_rows_raise(wrong: object) -> None:
     with pytest.raises(ConfigError, match=r"block_rows=.*expected an integer from 1 to 16,777,216"):
         layout({"train": 5}, wrong)  # type: ignore[arg-type]
 
 
-def test_block_that_no_chunk_can_hold_is_an_error() -> None:
+def test_block_too_large_for_chunk_raises() -> None:
     outputs = [Output("photo", "uint8", (3, 224, 224))]
     with pytest.raises(ConfigError, match=r"block_rows=100,000: .* use at most 14,2\d\d"):
         Layout.choose(outputs, {"train": 5}, block_rows=100_000, compression="lz4")
 
 
-def test_unknown_compression_is_an_error() -> None:
+def test_unknown_compression_raises() -> None:
     with pytest.raises(ConfigError, match='compression=\'gzip\': expected "lz4", "zstd" or "none"'):
         Layout.choose(OUTPUTS, {"train": 5}, block_rows=None, compression="gzip")  # type: ignore[arg-type]
 
 
-def test_layout_is_its_dict() -> None:
+def test_layout_round_trips_as_dict() -> None:
     made = layout({"train": 1000, "validation": 5, "test": 7})
     again = Layout.from_dict(json.loads(json.dumps(made.to_dict(), sort_keys=True)))
     assert again == made
@@ -125,12 +125,12 @@ def test_layout_is_its_dict() -> None:
 
 
 @pytest.mark.parametrize("change", [{"compression": "gzip"}, {"block_rows": 0}, {"part_blocks": 0}, {"rows": {"a": 1}}])
-def test_dict_of_no_layout_is_an_error(change: dict[str, object]) -> None:
+def test_invalid_layout_dict_raises(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"gzip|block_rows=0|parts of 0 blocks|unknown splits"):
         Layout.from_dict({**layout({"train": 1}).to_dict(), **change})
 
 
-def test_heavy_files_make_small_blocks_and_parts() -> None:
+def test_large_cells_make_small_blocks() -> None:
     outputs = [Output("photo", "uint8", (3, 32, 32), cell_bytes=500_000)]
     made = Layout.choose(outputs, {"train": 10**6}, block_rows=None, compression="none")
     assert made.block_rows * 500_000 <= 16_000_000
@@ -138,7 +138,7 @@ def test_heavy_files_make_small_blocks_and_parts() -> None:
         Layout.choose(outputs, {"train": 10**6}, block_rows=10_000, compression="none")
 
 
-def test_files_that_are_decoded_in_parts_make_these_smaller() -> None:
+def test_carried_bytes_make_small_parts() -> None:
     outputs = [Output("photo", "uint8", (3, 4, 4))]
     light, heavy = (
         Layout.choose(outputs, {"train": 10**5}, block_rows=64, compression="none", carried_bytes=size)
@@ -147,7 +147,7 @@ def test_files_that_are_decoded_in_parts_make_these_smaller() -> None:
     assert heavy.part_blocks * 64 * 100_000 <= 32_000_000 < light.part_blocks * 64 * 100_000
 
 
-def test_shards_have_room_for_the_blocks_of_a_part_and_smaller_ones() -> None:
+def test_shard_layout_has_smaller_blocks() -> None:
     outputs = (Output("age", "float32"), Output("vector", "float32", (50,)))
     sizes = {"train": 1_000_000_000, "test": 10}
     chunks, shards = (

@@ -1,4 +1,4 @@
-"""A manifest is read as it was written, or not at all."""
+"""Manifests round-trip, and altered ones raise."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_body(**changes: object) -> bytes:
     return b'{"checksum":"%08x","manifest":%s}\n' % (crc32c(text), text)
 
 
-def test_manifest_is_read_as_it_was_written() -> None:
+def test_manifest_round_trips() -> None:
     text = MANIFEST.to_bytes()
     assert Manifest.from_bytes(text, "here") == MANIFEST
     assert text.endswith(b"}\n")
@@ -40,20 +40,20 @@ def test_manifest_is_read_as_it_was_written() -> None:
         assert json.loads(other.to_bytes())["manifest"]["format"] == written_in
 
 
-def test_an_entry_is_of_its_bytes_alone() -> None:
+def test_entry_matches_only_its_bytes() -> None:
     entry = FileEntry.from_data("metadata.json", b"abc")
     assert entry.matches("metadata.json", b"abc") is True
     assert entry.matches("metadata.json", b"abx") is False
     assert entry.matches("metadata.json", b"abcx") is False
 
 
-def test_files_may_be_empty_and_without_rows() -> None:
+def test_manifest_with_empty_files() -> None:
     empty = dataclasses.replace(MANIFEST, files={"a": FileEntry(0, 0), "b": FileEntry(0, 0, 0)})
     assert Manifest.from_bytes(empty.to_bytes(), "here") == empty
 
 
 @pytest.mark.parametrize("name", ["a/b", "train/arrays.zarr/x/c.0", "train/arrays.zarr/x/c/0"])
-def test_checksums_of_more_than_32_bits_are_damage(name: str) -> None:
+def test_checksum_of_more_than_32_bits_raises(name: str) -> None:
     for most, fits in ((2**32 - 1, True), (2**32, False)):
         text = with_body(files={name: [9, most]}, layout={**LAYOUT.to_dict(), "rows": {}})
         if fits:
@@ -66,44 +66,44 @@ def test_checksums_of_more_than_32_bits_are_damage(name: str) -> None:
 @pytest.mark.parametrize(
     "entry", [[1], [1, 2, 3, 4], {"bytes": 1, "crc32c": 2}, {"1": 0, "2": 0}, "ab", None, [1.0, 2], [True, 1]]
 )
-def test_other_entries_are_refused(entry: object) -> None:
+def test_invalid_entries_raise(entry: object) -> None:
     with pytest.raises(CorruptDatasetError, match="here is damaged: .*a/b"):
         Manifest.from_bytes(with_body(files={"a/b": entry}), "here")
 
 
-def test_a_receipt_without_fillings_does_not_speak_of_them() -> None:
+def test_receipt_without_fills_omits_key() -> None:
     body = json.loads(Receipt(FILES).to_bytes())["receipt"]
     assert body == {"format": 1, "files": {name: entry.to_list() for name, entry in FILES.items()}}
     assert Receipt.from_bytes(Receipt(FILES).to_bytes()) == Receipt(FILES, [])
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_numbers_that_json_has_not_are_not_written(number: float) -> None:
+def test_non_finite_settings_raise(number: float) -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
         dataclasses.replace(MANIFEST, settings={"ratio": number}).to_bytes()
 
 
 @pytest.mark.parametrize("number", [0, -1, True, 1.0, "1"])
-def test_formats_that_never_were_are_damage(number: object) -> None:
+def test_invalid_format_numbers_raise(number: object) -> None:
     with pytest.raises(CorruptDatasetError, match="here is damaged: .*the format"):
         Manifest.from_bytes(with_body(format=number), "here")
 
 
-def test_order_of_files_and_settings_leaves_no_trace() -> None:
+def test_manifest_bytes_do_not_depend_on_order() -> None:
     turned = dataclasses.replace(
         MANIFEST, files=dict(reversed(FILES.items())), settings=dict(reversed(MANIFEST.settings.items()))
     )
     assert turned.to_bytes() == MANIFEST.to_bytes()
 
 
-def test_every_altered_byte_of_a_manifest_is_noticed() -> None:
+def test_every_altered_byte_of_manifest_raises() -> None:
     text = MANIFEST.to_bytes()
     format_digit = text.index(b'"format":1') + len('"format":')
     for position in range(len(text)):
         for bit in range(8):
             altered = bytearray(text)
             altered[position] ^= 1 << bit
-            # A larger digit there is another format, whose checksum may be another one too.
+            # A larger digit is a newer format, whose checksum may differ.
             expected = FormatVersionError if position == format_digit and bit in {1, 2, 3} else CorruptDatasetError
             with pytest.raises(expected, match="here"):
                 Manifest.from_bytes(altered, "here")
@@ -112,25 +112,25 @@ def test_every_altered_byte_of_a_manifest_is_noticed() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"\n", b"null\n", b"[]", b'{"manifest":3}', b"[" * 100_000, b"\xff", b"1" * 5000]
 )
-def test_text_that_is_no_manifest_is_an_error(text: bytes) -> None:
+def test_invalid_manifest_text_raises(text: bytes) -> None:
     with pytest.raises(CorruptDatasetError, match="s3://x/manifest.json is damaged"):
         Manifest.from_bytes(text, "s3://x/manifest.json")
 
 
-def test_manifest_that_is_cut_or_grew_is_an_error() -> None:
+def test_manifest_of_other_length_raises() -> None:
     text = MANIFEST.to_bytes()
     for wrong in (text[:-1], text + b" ", b" " + text, text + text, json.dumps(json.loads(text), indent=1).encode()):
         with pytest.raises(CorruptDatasetError, match="here is damaged"):
             Manifest.from_bytes(wrong, "here")
 
 
-def test_newer_format_is_told_from_damage() -> None:
+def test_newer_format_raises_format_version_error() -> None:
     with pytest.raises(FormatVersionError, match=r"here was written in format 3, .* reads up to 2: upgrade"):
         Manifest.from_bytes(json.dumps({"manifest": {"format": 3, "all": "else"}}).encode(), "here")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../b", "a//b", "", ".", "a/", "a\\b", "a\0"])
-def test_file_name_that_leads_elsewhere_is_an_error(name: str) -> None:
+def test_file_name_outside_folder_raises(name: str) -> None:
     with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
         Manifest.from_bytes(with_body(files={name: [1, 2]}), "here")
     with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
@@ -159,13 +159,13 @@ def test_file_name_that_leads_elsewhere_is_an_error(name: str) -> None:
         {"settings": None},
     ],
 )
-def test_whole_manifest_that_makes_no_sense_is_an_error(changes: dict[str, object]) -> None:
+def test_invalid_manifest_body_raises(changes: dict[str, object]) -> None:
     with pytest.raises(CorruptDatasetError, match="here is damaged"):
         Manifest.from_bytes(with_body(**changes), "here")
 
 
 @pytest.mark.parametrize("where", ["local", "memory"])
-def test_manifest_is_found_in_its_folder(tmp_path: Path, where: str) -> None:
+def test_read_manifest_from_folder(tmp_path: Path, where: str) -> None:
     folder = Folder.open(tmp_path if where == "local" else f"memory://{uuid.uuid4().hex}")
     assert read_manifest(folder) is None
     folder.write("manifest.json", MANIFEST.to_bytes())
@@ -175,7 +175,7 @@ def test_manifest_is_found_in_its_folder(tmp_path: Path, where: str) -> None:
         read_manifest(folder)
 
 
-def test_receipt_is_read_as_it_was_written_or_not_at_all() -> None:
+def test_receipt_round_trips_and_altered_receipt_raises() -> None:
     receipt = Receipt(FILES, [(7, "photo", "cat.png: it is empty")])
     text = receipt.to_bytes()
     assert Receipt.from_bytes(text) == receipt
@@ -188,9 +188,9 @@ def test_receipt_is_read_as_it_was_written_or_not_at_all() -> None:
         Receipt.from_bytes(MANIFEST.to_bytes(), "part-3")
 
 
-def test_entries_tell_two_chunks_apart() -> None:
+def test_entries_distinguish_chunks() -> None:
     one, other = (encode_chunk(np.full((4, 3), value, "uint16"), 4, "none") for value in (1, 2))
-    # The whole of every chunk has the same checksum, because each ends with its own.
+    # Every chunk ends with its own checksum, so the CRC of all chunks is the same.
     assert crc32c(one) == crc32c(other)
     name = "train/arrays.zarr/a/c.0.0"
     entry = FileEntry.from_data(name, one, 4)
@@ -200,7 +200,7 @@ def test_entries_tell_two_chunks_apart() -> None:
 
 
 @pytest.mark.parametrize("name", ["train/arrays.zarr/a/c.0.0", "train/table/part-00000.parquet"])
-def test_entry_is_of_no_altered_file(name: str) -> None:
+def test_entry_does_not_match_altered_file(name: str) -> None:
     content = encode_chunk(np.arange(12, dtype="uint16").reshape(4, 3), 4, "none")
     entry = FileEntry.from_data(name, content)
     assert entry.matches(name, content)
@@ -243,9 +243,7 @@ SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
         ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1) - 1, 7, 2, 1]}}, "a shard of 1 chunks in"),
     ],
 )
-def test_what_a_manifest_says_of_files_and_of_how_it_was_written_must_make_sense(
-    changes: dict[str, object], reason: str
-) -> None:
+def test_invalid_source_settings_and_files_raise(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(CorruptDatasetError, match=f"here is damaged: .*{reason}"):
         Manifest.from_bytes(with_body(**changes), "here")
 
@@ -264,12 +262,12 @@ def test_what_a_manifest_says_of_files_and_of_how_it_was_written_must_make_sense
         {"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1), 7, 2, 1], "metadata.json": [3, 7, 2]}},
     ],
 )
-def test_a_manifest_may_say_so(changes: dict[str, object]) -> None:
+def test_valid_source_settings_and_files_round_trip(changes: dict[str, object]) -> None:
     found = Manifest.from_bytes(with_body(**changes), "here")
     assert json.loads(found.to_bytes()) == json.loads(with_body(**changes))
 
 
-def test_rows_of_tables_and_formats_must_be_those_of_the_layout() -> None:
+def test_rows_and_format_must_match_layout() -> None:
     table = LAYOUT.table_file("train", 0)
     for rows, fits in ((2, True), (3, False)):
         text = with_body(files={table: [3, 7, rows], "metadata.json": [3, 7]})
@@ -282,7 +280,7 @@ def test_rows_of_tables_and_formats_must_be_those_of_the_layout() -> None:
         Manifest.from_bytes(with_body(format=FORMAT), "here")
 
 
-def test_an_entry_of_a_shard_covers_its_tail_alone() -> None:
+def test_shard_entry_covers_only_tail() -> None:
     data, name = bytes(range(100)), "train/arrays.zarr/a/c.0.0"
     entry = FileEntry.from_data(name, data, 2, 3)
     tail = data[100 - tail_bytes(3) : -CHECKSUM_BYTES]
@@ -290,7 +288,7 @@ def test_an_entry_of_a_shard_covers_its_tail_alone() -> None:
     assert FileEntry(100, 5).chunks(lambda _: b"") == [Span(0, 100, 5)]
 
 
-def test_an_entry_is_of_no_altered_shard() -> None:
+def test_entry_does_not_match_altered_shard() -> None:
     name = "train/arrays.zarr/a/c.0.0"
     chunks = [encode_chunk(np.full((4, 3), value, "uint16"), 4, "none") for value in (1, 2)]
     shard = encode_shard(chunks, 3)
@@ -308,7 +306,7 @@ def test_an_entry_is_of_no_altered_shard() -> None:
 @pytest.mark.parametrize(
     ("sharded", "shape", "least"), [(False, (3,), 6), (True, (3,), 3), (False, (), 3), (True, (), 3)]
 )
-def test_files_are_at_least_as_many_as_tables_or_chunks(sharded: bool, shape: tuple[int, ...], least: int) -> None:
+def test_too_few_files_for_rows_raise(sharded: bool, shape: tuple[int, ...], least: int) -> None:
     layout = Layout((Output("x", "uint16", shape),), {"train": 21}, 4, 2, "lz4", sharded)
     for count in range(8):
         files = {f"{number}": FileEntry(3, 7) for number in range(count)}

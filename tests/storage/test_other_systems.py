@@ -1,4 +1,4 @@
-"""What Linux alone has is taken away: datasets, caches and locks stay the same."""
+"""Datasets, caches and locks without calls that only Linux has."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ PROGRAM = """if True:
     dataset.verify()
     dataset.clear_cache()
     prep.fit_write(frame, path / "out.dp")
-    held = []
+    numbers = []
     def hold(number):
         with Folder.open(path / "held").lock():
-            held.append(number)
-            assert held[-1] == number
-            held.append(number)
+            numbers.append(number)
+            assert numbers[-1] == number
+            numbers.append(number)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(hold, range(40)))
     files = {name: os.path.getsize(path / "out.dp" / name) for name in Folder.open(path / "out.dp").sizes()
              if not name.startswith("cache/")}
-    print(json.dumps({"batches": digests, "files": files, "pairs": held[::2] == held[1::2]}))
+    print(json.dumps({"batches": digests, "files": files, "pairs": numbers[::2] == numbers[1::2]}))
 """
 
 
@@ -81,7 +81,7 @@ def answer(folder: Path, mode: str) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_a_system_without_the_calls_of_linux_makes_the_same_dataset(tmp_path: Path) -> None:
+def test_system_without_linux_calls_writes_same_dataset(tmp_path: Path) -> None:
     expected = answer(tmp_path / "with", "with")
     found = answer(tmp_path / "without", "without")
     assert expected["pairs"]
@@ -93,7 +93,7 @@ def test_a_system_without_the_calls_of_linux_makes_the_same_dataset(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="compares with what Linux has")
-def test_the_calls_of_linux_are_used_where_they_are() -> None:
+def test_linux_calls_are_used_on_linux() -> None:
     from daskprep.storage import local_files
 
     assert local_files._OPENS_FOLDERS

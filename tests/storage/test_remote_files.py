@@ -1,4 +1,4 @@
-"""Ranges of objects in S3 come by obstore as they do by s3fs, and by s3fs where obstore cannot bring them."""
+"""Byte ranges from S3 by obstore equal those by s3fs, which is the fallback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DATA = bytes(range(200))
 
 
 @pytest.fixture(autouse=True)
-def nothing_was_read(monkeypatch) -> None:
+def reset_obstore(monkeypatch) -> None:
     monkeypatch.setattr(remote_files, "_obstore_process", [])
 
 
@@ -27,25 +27,25 @@ def folder(s3, options, tmp_path) -> Folder:  # noqa: F811
     return found
 
 
-def by_s3fs(folder: Folder) -> Any:
-    return mock.patch.object(folder.filesystem, "cat_file", side_effect=RuntimeError("s3fs was asked"))
+def forbid_s3fs(folder: Folder) -> Any:
+    return mock.patch.object(folder.filesystem, "cat_file", side_effect=RuntimeError("s3fs was used"))
 
 
 @pytest.mark.parametrize("name", ["a", "a b", "%41", "%~x", "é", "[x]*", "a#b?c", "{a}^"])
-def test_a_range_is_read_without_s3fs(folder, name):
+def test_range_is_read_by_obstore(folder, name):
     folder.write(name, DATA)
-    with by_s3fs(folder):
+    with forbid_s3fs(folder):
         assert folder.read(name, 3, 9) == DATA[3:9]
         assert folder.read_buffer(name, 190, 300).to_pybytes() == DATA[190:]
         assert folder.read(name, 200, 210) == folder.read(name, 5, 5) == b""
 
 
-def test_credentials_of_the_environment_are_used(s3, options, tmp_path, monkeypatch, folder):  # noqa: F811
+def test_credentials_from_environment(s3, options, tmp_path, monkeypatch, folder):  # noqa: F811
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["key"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", options["secret"])
     bare = {name: value for name, value in options.items() if name not in {"key", "secret"}}
     found = Folder.open(folder.url, bare)
-    with by_s3fs(found):
+    with forbid_s3fs(found):
         assert found.read("a", 3, 9) == DATA[3:9]
 
 
@@ -58,14 +58,14 @@ def test_credentials_of_the_environment_are_used(s3, options, tmp_path, monkeypa
         (400, "bad code <hunter2>", "check the connection"),
     ],
 )
-def test_the_reason_is_told(proxy, folder, status, code, remedy):  # noqa: F811
+def test_error_shows_reason_and_remedy(proxy, folder, status, code, remedy):  # noqa: F811
     proxy.faults = [(1.0, (status, code))]
     with pytest.raises(OSError, match=remedy) as caught:
         folder.read("a", 3, 9)
     assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
-def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypatch):  # noqa: F811
+def test_missing_object_and_timeouts_raise(options, folder, monkeypatch):  # noqa: F811
     monkeypatch.setattr(remote_files, "_TIMEOUTS", {"read_timeout": "200ms"})
     with pytest.raises(FileNotFoundError):
         folder.read("b", 3, 9)
@@ -78,15 +78,15 @@ def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypat
 
 
 @pytest.mark.parametrize("more", [{"requester_pays": True}, {"config_kwargs": {"read_timeout": 9}}])
-def test_options_that_s3fs_alone_knows_are_left_to_it(folder, options, more):  # noqa: F811
+def test_options_unknown_to_obstore_use_s3fs(folder, options, more):  # noqa: F811
     other = Folder.open(folder.url, {**options, **more})
     with mock.patch.object(remote_files, "_translate_error", side_effect=AssertionError):
         assert other.read("a", 3, 9) == DATA[3:9]
-    with by_s3fs(other), pytest.raises(OSError, match="RuntimeError"):
+    with forbid_s3fs(other), pytest.raises(OSError, match="RuntimeError"):
         other.read("a", 3, 9)
 
 
-def test_a_fork_reads_by_s3fs(folder):
+def test_forked_process_reads_by_s3fs(folder):
     assert folder.read("a", 3, 9) == DATA[3:9]
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()

@@ -10,7 +10,7 @@ from daskprep.storage import remote_files
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(61.0, 2), (10.0, 7), (0.1, remote_files.ATTEMPTS)])
-def test_a_request_that_hangs_is_tried_again(monkeypatch, seconds, calls):
+def test_hanging_request_is_retried(monkeypatch, seconds, calls):
     clock, made = [0.0], count(1)
 
     def hang():

@@ -1,4 +1,4 @@
-"""Shards are what zarr makes and reads, and no altered byte goes unnoticed, in parts or as a whole."""
+"""Shards equal those of zarr, and every altered byte is detected in parts and in full."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shards(rows: np.ndarray, compression: Compression) -> list[bytes]:
 @pytest.mark.parametrize("compression", get_args(Compression))
 @pytest.mark.parametrize("dtype", ["uint8", "int32", "float32", "bool"])
 @pytest.mark.parametrize("shape", [(3,), (2, 3)])
-def test_zarr_reads_what_was_encoded(tmp_path: Path, dtype: str, shape: tuple[int, ...], compression: Any) -> None:
+def test_zarr_reads_encoded_shards(tmp_path: Path, dtype: str, shape: tuple[int, ...], compression: Any) -> None:
     output, folder = Output("x", dtype, shape), Folder.open(tmp_path)
     rows = numbers(30, output)
     for name, content in group_metadata([output], len(rows), BLOCK, compression, SLOTS).items():
@@ -50,7 +50,7 @@ def test_zarr_reads_what_was_encoded(tmp_path: Path, dtype: str, shape: tuple[in
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_metadata_are_those_that_zarr_makes(compression: Any) -> None:
+def test_metadata_equals_zarr(compression: Any) -> None:
     output, files = Output("x", "int32", (2, 3)), dict[str, Any]()
     inner: list[Any] = [BytesCodec(), Crc32cCodec()]
     if compression != "none":
@@ -73,7 +73,7 @@ def test_metadata_are_those_that_zarr_makes(compression: Any) -> None:
 
 
 @pytest.mark.parametrize("compression", get_args(Compression))
-def test_every_altered_byte_is_noticed(tmp_path: Path, compression: Any) -> None:
+def test_every_altered_byte_raises(tmp_path: Path, compression: Any) -> None:
     output, folder = Output("x", "uint16", (2,)), Folder.open(tmp_path)
     rows = numbers(10, output)
     shard = shards(rows, compression)[0]
@@ -84,14 +84,14 @@ def test_every_altered_byte_is_noticed(tmp_path: Path, compression: Any) -> None
         altered = bytearray(shard)
         altered[position] ^= 1 << position % 8
         assert not entry.matches(NAME, altered)
-        # Each is a file of its own, so that no index is kept of another.
+        # Separate files, so that indexes of others are not cached.
         folder.write(f"{position}", altered)
         blocks = [BlockLocation(f"{position}", entry, BLOCK, chunk=chunk) for chunk in range(3)]
         with pytest.raises(CorruptDatasetError, match="was altered"):
             [read_block(reader, block) for block in blocks]
 
 
-def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
+def test_swapped_chunks_raise(tmp_path: Path) -> None:
     output, folder = Output("x", "uint16", (2,)), Folder.open(tmp_path)
     rows = numbers(12, output)
     shard, turned = shards(rows, "none")[0], shards(rows[::-1].copy(), "none")[0]
@@ -105,7 +105,7 @@ def test_chunks_that_changed_places_are_noticed(tmp_path: Path) -> None:
 
 
 def sealed(slots: list[tuple[int, int]], checksums: list[int]) -> bytes:
-    """Return the end of a shard whose checksums all fit, whatever its index says."""
+    """Return the tail of a shard with valid checksums and any index."""
     index = b"".join(struct.pack("<2Q", *slot) for slot in slots)
     return struct.pack(f"<{len(checksums)}I", *checksums) + index + crc32c(index).to_bytes(4, "little")
 
@@ -128,13 +128,13 @@ NONE = (1 << 64) - 1
         [(NONE, NONE), (NONE, NONE)],
     ],
 )
-def test_an_index_that_lies_is_an_error(slots: list[tuple[int, int]]) -> None:
+def test_inconsistent_index_raises(slots: list[tuple[int, int]]) -> None:
     tail = sealed(slots, [1, 2])
     with pytest.raises(CorruptDatasetError, match="does not match its chunks"):
         chunk_spans(tail, 100 + len(tail), crc32c(tail[:-4]))
 
 
-def test_spans_are_those_of_the_chunks() -> None:
+def test_chunk_spans_match_chunks() -> None:
     chunks = [b"12345678", b"abcdef", b"0123456789"]
     shard = encode_shard(chunks, 5)
     spans = chunk_spans(shard[-tail_bytes(5) :], len(shard), FileEntry.from_data(NAME, shard, 1, 5).crc32c)
@@ -143,7 +143,7 @@ def test_spans_are_those_of_the_chunks() -> None:
     assert [span.crc32c for span in spans] == [int.from_bytes(chunk[-4:], "little") for chunk in chunks]
 
 
-def test_a_block_that_a_shard_has_not_is_an_error(tmp_path: Path) -> None:
+def test_missing_block_of_shard_raises(tmp_path: Path) -> None:
     folder, shard = Folder.open(tmp_path), shards(numbers(5, Output("x", "uint16", (2,))), "lz4")[0]
     folder.write("x", shard)
     with pytest.raises(CorruptDatasetError, match="was altered"):

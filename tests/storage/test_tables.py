@@ -1,4 +1,4 @@
-"""Tables of scalars are the same bytes for the same columns, and one row group is one block."""
+"""Tables of scalars are deterministic, and a row group is a block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decoded(data: Buffer) -> pa.Table:
     return decode_table(data, footer.schema.to_arrow_schema().names, range(footer.num_row_groups), footer)
 
 
-def test_columns_survive_the_round_trip_in_their_order() -> None:
+def test_encode_table_round_trips_in_order() -> None:
     table = decoded(encode_table([COLUMNS], 4))
     assert table.column_names == list(COLUMNS)
     assert not any(field.nullable for field in table.schema)
@@ -37,7 +37,7 @@ def test_columns_survive_the_round_trip_in_their_order() -> None:
         assert table[name].combine_chunks() == expected
 
 
-def test_row_group_is_a_block() -> None:
+def test_row_group_is_block() -> None:
     data = encode_table([COLUMNS], 4)
     metadata = read_footer(data)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [4, 4, 2]
@@ -45,13 +45,13 @@ def test_row_group_is_a_block() -> None:
     assert decode_table(data, ["row_id"], [], metadata).num_rows == 0
 
 
-def test_columns_are_the_ones_asked_for_also_with_dots() -> None:
+def test_decode_table_selects_columns_with_dots() -> None:
     data = encode_table([COLUMNS], 4)
     for columns in (["a", "row_id"], ["a.b"], []):
         assert decode_table(data, columns, [0, 1], read_footer(data)).column_names == columns
 
 
-def test_same_columns_give_the_same_bytes() -> None:
+def test_table_bytes_are_deterministic() -> None:
     first = encode_table([COLUMNS], 4).to_pybytes()
     assert encode_table([dict(COLUMNS)], 4).to_pybytes() == first
     strided = {
@@ -64,17 +64,17 @@ def test_same_columns_give_the_same_bytes() -> None:
     assert b"pandas" not in first
 
 
-def test_no_rows_is_a_table_with_types() -> None:
+def test_table_without_rows_has_types() -> None:
     table = decoded(encode_table([{"row_id": np.empty(0, "int64"), "a": np.empty(0, "float32")}], 4))
     assert (table.num_rows, table.schema.types) == (0, [pa.int64(), pa.float32()])
 
 
-def test_nulls_are_an_error() -> None:
+def test_nulls_raise() -> None:
     with pytest.raises(ValueError, match='column "a" has 1 nulls'):
         encode_table([{"row_id": np.arange(2), "a": pa.array([1, None])}], 4)
 
 
-def test_altered_page_is_noticed() -> None:
+def test_altered_page_raises() -> None:
     data = encode_table([{"row_id": np.arange(1000)}], 1000).to_pybytes()
     metadata = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
     end = metadata.data_page_offset + metadata.total_compressed_size
@@ -86,32 +86,32 @@ def test_altered_page_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 10, b"{}"])
-def test_bytes_that_are_no_table_are_an_error(data: bytes) -> None:
+def test_invalid_table_raises(data: bytes) -> None:
     with pytest.raises(CorruptDatasetError, match="a table cannot be read"):
         decoded(data)
 
 
-def test_table_that_is_cut_short_is_an_error() -> None:
+def test_truncated_table_raises() -> None:
     data = encode_table([COLUMNS], 4).to_pybytes()
     for length in range(0, len(data), 97):
         with pytest.raises(CorruptDatasetError, match="a table cannot be read"):
             decoded(data[:length])
 
 
-def test_pieces_of_whole_blocks_make_the_same_bytes() -> None:
+def test_table_bytes_do_not_depend_on_pieces() -> None:
     whole = encode_table([COLUMNS], 4).to_pybytes()
     rows = len(COLUMNS["row_id"])
     pieces = ({name: column[start : start + 4] for name, column in COLUMNS.items()} for start in range(0, rows, 4))
     assert encode_table(pieces, 4).to_pybytes() == whole
 
 
-def test_cells_of_media_may_be_missing() -> None:
+def test_missing_media_cells_round_trip() -> None:
     cells = pa.array([{"bytes": b"GIF", "path": None}, None, {"bytes": None, "path": "a.png"}], CELL_TYPE)
     table = decoded(encode_table([{"row_id": np.arange(3), "photo": cells}], 2))
     assert table["photo"].combine_chunks().equals(cells)
 
 
-def test_ranges_are_those_of_the_columns_that_are_read() -> None:
+def test_column_ranges_cover_only_selected_columns() -> None:
     numbers = {name: np.random.default_rng(0).normal(size=200) for name in ("a", "a.b", "c", "d")}
     data = encode_table([numbers], 100, "none")
     footer = read_footer(data)
