@@ -1,4 +1,4 @@
-"""This checkout against another one of daskprep, such as the commit before: runs in turn, ratios of medians.
+"""Compare this checkout with another one of daskprep, such as the previous commit: alternating runs, ratios of medians.
 
     git worktree add ../before HEAD~1
     python benchmarks/against.py ../before --rounds 5
@@ -55,7 +55,7 @@ def make_data(folder: Path, rows: int) -> None:
 
 
 def measure(folder: Path) -> dict[str, float]:
-    """Return the seconds of every job, and the peak memory of the write, of the daskprep that is imported."""
+    """Return the seconds of every job, and the peak memory of the write, of the imported daskprep."""
     import pandas as pd
 
     import daskprep as dp
@@ -125,7 +125,7 @@ def main() -> None:
         make_data(folder, arguments.rows)
         rounds = []
         for number in range(arguments.rounds):
-            # In turn, as the first of a pair finds other files in the page cache than the second.
+            # Alternating, since the second of a pair finds files in the page cache.
             order = (here, arguments.other) if number % 2 else (arguments.other, here)
             figures = {checkout: run(checkout, folder) for checkout in order}
             rounds.append((figures[here], figures[arguments.other]))

@@ -1,4 +1,4 @@
-"""Write the same rows from Parquet files and from what gives them once, and compare speed and memory.
+"""Write the same rows from Parquet files and from one-pass Arrow sources, and compare speed and memory.
 
     python benchmarks/arrow_sources.py --rows 2000000 [--rounds 3]
 
@@ -49,7 +49,7 @@ def make(folder: Path, rows: int) -> None:
 
 
 def frame_of(kind: str, folder: Path) -> Any:
-    """Return what gives the rows of the files."""
+    """Return a source of each kind with the rows of the files."""
     if kind == "parquet":
         return str(folder)
     if kind == "lazyframe":

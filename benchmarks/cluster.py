@@ -1,4 +1,4 @@
-"""Two workers of one thread against two threads of one process, in turn: a write, and an epoch of a stream.
+"""Compare two workers of one thread with two threads of one process, alternating: a write, and an epoch of a stream.
 
     python benchmarks/cluster.py --data data/5m --rows 5000000 --out bench-out
 
@@ -29,7 +29,7 @@ Figures = tuple[float, float]
 
 
 def timed(job: Callable[[], None], pids: list[int]) -> Figures:
-    """Return the seconds of the clock and of the processors that a job takes."""
+    """Return the wall-clock and CPU seconds of a job."""
     processes = [psutil.Process(), *map(psutil.Process, pids)]
     before, began = [sum(one.cpu_times()[:2]) for one in processes], time.perf_counter()
     job()

@@ -1,4 +1,4 @@
-"""What a machine gains from more cores: a write, an epoch of rows and an epoch of images on 1, 2, 4 ... of its cores.
+"""Speedup with more cores: a write, an epoch of rows and an epoch of images on 1, 2, 4 ... of the machine's cores.
 
     python benchmarks/cores.py --data data/4m --rows 4000000 --packed bench-data/packed --images bench-data/images
 
@@ -37,20 +37,20 @@ def write(data: Path, rows: int) -> float:
     files = first_files(data, rows)
     prep = dp.Preprocessor({name: feature_of(group) for group, names in GROUPS.items() for name in names})
     with tempfile.TemporaryDirectory() as folder:
-        prep.fit_write(files[:1], Path(folder) / "first.dp", progress=False)  # imports what it needs
+        prep.fit_write(files[:1], Path(folder) / "first.dp", progress=False)  # warm up imports
         began = time.perf_counter()
         prep.fit_write(files, Path(folder) / "out.dp", progress=False)
         return rows / (time.perf_counter() - began)
 
 
 def load(packed: Path) -> float:
-    """Go through epochs of 8 numbers and a vector of 48; return the rows per second."""
+    """Load epochs of 8 numbers and a vector of 48; return the rows per second."""
     dataset, _ = prepared(packed, PACKED_ROWS, "none")
     return epochs(dp.open_dataset(dataset)["train"].loader(1024, expand=False), PACKED_ROWS)
 
 
 def decode(images: Path) -> float:
-    """Go through epochs of photos that are decoded meanwhile; return the images per second."""
+    """Load epochs of images that are decoded in the loader; return the images per second."""
     files = [str(path.resolve()) for path in sorted(images.iterdir())]
     frame = pd.DataFrame({"photo": [files[row % len(files)] for row in range(IMAGES)]})
     photo = dp.Image(height=SIDE, width=SIDE, num_channels=3, expand_to="uint8")
@@ -70,7 +70,7 @@ def epochs(loader: dp.Loader, rows: int) -> float:
 
 
 def main() -> None:
-    """Run each job on so many cores, in processes of their own."""
+    """Run each job on different numbers of cores, in separate processes."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, help="the folder that prep.py reads")
     parser.add_argument("--rows", type=int, default=1_000_000)
@@ -90,8 +90,8 @@ def main() -> None:
         torch.set_num_threads(1)
         print(jobs[arguments.job]())
         return
-    given = {"write": arguments.data, "load": arguments.packed, "decode": arguments.images}
-    for job in (job for job, data in given.items() if data is not None):
+    folders = {"write": arguments.data, "load": arguments.packed, "decode": arguments.images}
+    for job in (job for job, data in folders.items() if data is not None):
         one = 0.0
         for cores in (cores for cores in arguments.cores if cores <= len(os.sched_getaffinity(0))):
             rate = max(run(job, cores) for _ in range(arguments.rounds))
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def run(job: str, cores: int) -> float:
-    """Return the rate of a job in a process of its own."""
+    """Return the rate of a job in a separate process."""
     command = [sys.executable, __file__, *sys.argv[1:], "--job", job, "--cores", str(cores)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 

@@ -1,4 +1,4 @@
-"""Redundant columns of tables, and rows of one split in another: what is found, and what it costs.
+"""Redundant columns of tables, and rows of one split in another: findings and cost.
 
     python benchmarks/duplicates.py tables adult.csv titanic.csv
     python benchmarks/duplicates.py planted --rows 10000000
@@ -32,7 +32,7 @@ FILE_ROWS = 500_000
 
 
 def show_tables(paths: Iterable[str]) -> None:
-    """Print the columns of each table that inference leaves out."""
+    """Print the columns of each table that inference skips."""
     for path in paths:
         skipped = dp.infer_features(path, progress=False).skipped
         print(json.dumps({"table": Path(path).name, "skipped": skipped}))
@@ -116,7 +116,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "rows").mkdir()
             write_planted(Path(folder) / "rows", arguments.rows)
-            # A process of its own, whose peak memory is that of the write.
+            # A separate process, whose peak memory is that of the write.
             process = multiprocessing.get_context("spawn").Process(
                 target=write_dataset, args=(folder, arguments.memory)
             )

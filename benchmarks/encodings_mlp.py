@@ -1,4 +1,4 @@
-"""How well one small network learns from z-scores, and from other encodings of the same columns.
+"""Test scores of one small network trained on z-scores, and on other encodings of the same columns.
 
     python benchmarks/encodings_mlp.py --tables FOLDER [--seeds 5] [--rows 100000] [--only diamonds]
 
@@ -24,13 +24,13 @@ from torch import nn
 
 import daskprep as dp
 
-MANY = 50  # values of a category, from which on the target encodes it
+MANY = 50  # number of values from which on a category is target-encoded
 BATCH, EPOCHS, WIDTH, MOST_DIMENSIONS = 1024, 10, 128, 16
 TARGETS = {"adult": "income", "diamonds": "price", "made": "spent"}
 
 
-def made_table(rows: int) -> pd.DataFrame:
-    """Make customers: skewed and periodic numbers, gaps that tell something, a category of 20,000 values."""
+def make_table(rows: int) -> pd.DataFrame:
+    """Return customers: skewed and periodic numbers, informative missing cells, a category of 20,000 values."""
     rng = np.random.default_rng(0)
     income, age = rng.lognormal(10, 1, rows), rng.uniform(18, 90, rows)
     hour, load = rng.uniform(0, 24, rows), rng.standard_t(2, rows)
@@ -53,7 +53,7 @@ def made_table(rows: int) -> pd.DataFrame:
 
 
 def encodings(frame: pd.DataFrame, target: str) -> dict[str, dict[str, Any]]:
-    """Return features by the name of an encoding; types are inferred once, so that only encodings differ."""
+    """Return features by name of encoding; types are inferred once, so that only encodings differ."""
     plain = dict(dp.infer_features(frame, targets=target, redundant="keep", progress=False))
     styled = dict(dp.infer_features(frame, targets=target, style="network", redundant="keep", progress=False))
     target_type = "number" if plain[target].kind == "number" else "class"
@@ -83,7 +83,7 @@ def encodings(frame: pd.DataFrame, target: str) -> dict[str, dict[str, Any]]:
 
 
 class Network(nn.Module):
-    """Two hidden layers over numbers as they are and an embedding of each category."""
+    """Two hidden layers over numbers and an embedding of each category."""
 
     def __init__(self, inputs: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Network(nn.Module):
 
 
 def tensors(split: Any, target: str) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Return all rows of a split as a loader gives them."""
+    """Return all rows of a split as a batch of a loader."""
     batches = list(split.loader(8192, shuffle=False, targets=target))
     inputs = {name: torch.cat([batch[name] for batch, _ in batches]) for name in batches[0][0]}
     return inputs, torch.cat([labels for _, labels in batches]).float()
@@ -181,13 +181,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rows", type=int, default=100_000, help="of the table that is made")
     parser.add_argument("--only", choices=list(TARGETS))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    for table in TARGETS if given.only is None else [given.only]:
-        frame = made_table(given.rows)
+    for table in TARGETS if arguments.only is None else [arguments.only]:
+        frame = make_table(arguments.rows)
         if table != "made":
-            frame = pd.read_csv(given.tables / f"{table}.csv", skipinitialspace=True)
-        measure(table, frame, given.seeds)
+            frame = pd.read_csv(arguments.tables / f"{table}.csv", skipinitialspace=True)
+        measure(table, frame, arguments.seeds)
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(f"{used.ru_utime + used.ru_stime:.0f} processor seconds")
 

@@ -1,4 +1,4 @@
-"""What a fit without each of k folds costs, beside a fit without one of them, and one of all rows: processor seconds.
+"""CPU seconds of a fit without each of k folds, compared with a fit without one of them, and one of all rows.
 
 The three are run in turn. Ratios are medians, with the lowest and highest.
 

@@ -1,4 +1,4 @@
-"""How well a loader feeds a GPU: rows and bytes a second into its memory, and how long it waits while a model trains.
+"""Throughput of a loader to a GPU: rows and bytes per second into its memory, and the idle share while a model trains.
 
     python benchmarks/gpu.py --images bench-data/images [--rows 2000000] [--only copy,load,expand,augment,jpeg,idle]
 
@@ -38,7 +38,7 @@ STEP_MS = 5.0
 
 
 class ChosenTransfer(DeviceTransfer):
-    """A transfer of loaders that gathers at the `place` set, also on the CPU."""
+    """A transfer of loaders that gathers at `place`, in memory or on the device, also without a GPU."""
 
     place = GATHERS[1]
 
@@ -90,7 +90,7 @@ def leaves(part: Any) -> list[torch.Tensor]:
 
 
 def memory_rate() -> float:
-    """Return the bytes a second that torch copies from memory to memory, with all cores, the best of a few."""
+    """Return the bytes per second of memory copies in torch with all cores, the best of a few."""
     source, target = torch.ones(1 << 28, dtype=torch.uint8), torch.ones(1 << 28, dtype=torch.uint8)
     seconds = []
     for _ in range(5):
@@ -101,7 +101,7 @@ def memory_rate() -> float:
 
 
 def copy_rate(device: torch.device) -> float:
-    """Return the bytes a second that copies from pinned memory reach, the best of a few."""
+    """Return the bytes per second of copies from pinned memory, the best of a few."""
     source, target = torch.empty(1 << 28, dtype=torch.uint8), torch.empty(1 << 28, dtype=torch.uint8, device=device)
     source = source.pin_memory() if device.type == "cuda" else source
     seconds = []
@@ -115,7 +115,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def epoch_rate(batches: Iterable[Any], device: torch.device, move: bool = False) -> tuple[float, float]:
-    """Return rows and bytes a second of an epoch, counted as the tensors that arrive."""
+    """Return rows and bytes per second of an epoch, counted from the yielded tensors."""
     rows = size = 0
     began = time.perf_counter()
     for batch in batches:
@@ -128,14 +128,14 @@ def epoch_rate(batches: Iterable[Any], device: torch.device, move: bool = False)
 
 
 class Timer:
-    """Sums the time that the device is busy with steps."""
+    """Sums the time of steps on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._spans: list[tuple[Any, Any]] = []
 
     def step(self, work: Callable[[], None]) -> None:
-        """Run a step between two marks."""
+        """Run a step between two events."""
         marks = self._mark(), work(), self._mark()
         self._spans.append((marks[0], marks[2]))
 
@@ -155,7 +155,7 @@ class Timer:
 
 
 def idle_share(batches: Iterable[Any], model: torch.nn.Module, device: torch.device) -> dict[str, float]:
-    """Train on an epoch; return the share of the time, from the first batch on, in which the device had no step."""
+    """Train for an epoch; return the idle share of the device, from the first batch on."""
     model = model.to(device)
     optimizer, timer = torch.optim.SGD(model.parameters(), lr=1e-3), Timer(device)
     first = 0.0
@@ -190,7 +190,7 @@ def idle_share(batches: Iterable[Any], model: torch.nn.Module, device: torch.dev
 
 
 def models(inputs: int, batch: int, device: torch.device) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Give a model whose step takes a fraction of a millisecond on a large GPU, and one of some milliseconds."""
+    """Return a model whose step takes a fraction of a millisecond on a large GPU, and one of some milliseconds."""
     yield "small", perceptron(inputs, 256, 1)
     for width in WIDTHS if device.type == "cuda" else WIDTHS[:1]:
         model = perceptron(inputs, width, 3)
@@ -203,7 +203,7 @@ def models(inputs: int, batch: int, device: torch.device) -> Iterator[tuple[str,
 
 
 def perceptron(inputs: int, width: int, depth: int) -> torch.nn.Module:
-    """Return layers of one width, and one output."""
+    """Return layers of one width, and a single output."""
     sizes = [inputs, *[width] * depth]
     hidden = [
         layer
@@ -248,7 +248,7 @@ def augment_part(images: Path, count: int, folder: Path, device: torch.device, c
         ChosenTransfer.place = gather
         loader = photos.loader(PHOTO_BATCH, device=device, augment={"photo": steps} if steps else None)
         rows = max([epoch_rate(loader, device)[0] for _ in range(4)][1:])
-        # Pixels are copied as bytes, and arrive as floats.
+        # Pixels are transferred as bytes, and yielded as floats.
         figures = {"images_a_second": round(rows), "share_of_copy": round(rows * 3 * SMALL_SIDE**2 / copied, 3)}
         show(part="augment", steps=name, gather=gather, **figures)
 
@@ -287,7 +287,7 @@ def idle_part(prep: dp.Preprocessor, file: Path, train: Any, device: torch.devic
 
 
 def idle_photos_part(images: Path, count: int, folder: Path, device: torch.device) -> None:
-    """Measure how long the GPU waits for images, from a cache and decoded meanwhile."""
+    """Measure how long the GPU waits for images, from a cache and decoded in the loader."""
     cached = make_photos(images, count, SMALL_SIDE, folder, mode="lazy_cached")["train"]
     on_gpu = {"decoded on the GPU": {"jpeg_decoder": "gpu"}} if device.type == "cuda" else {}
     lazy = {"decoded by Pillow": {}, **on_gpu}
@@ -303,7 +303,7 @@ def idle_photos_part(images: Path, count: int, folder: Path, device: torch.devic
 
 
 def main() -> None:
-    """Run the parts that were asked for."""
+    """Run the selected parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--images", type=Path, help="a folder of JPEG files; without it, no images are loaded")

@@ -1,4 +1,4 @@
-"""Rows that arrive day by day: the time of each append beside a write of all rows, and of a loader over the parts.
+"""Rows that arrive daily: the time of each append compared with a write of all rows, and of a loader over the parts.
 
     python benchmarks/growth.py [--rows 1000000] [--days 30] [--rounds 3]
 
@@ -26,7 +26,7 @@ FEATURES = {"number": "number", "city": "category", "item": "category", "review"
 
 
 def write_day(file: Path, number: int, rows: int) -> None:
-    """Write the rows of a day; each day has further categories and words."""
+    """Write the rows of a day; each day has new categories and words."""
     rng = np.random.default_rng(number)
     words = np.array([f"w{word}" for word in range(20_000 + 200 * number)])
     texts = words[rng.integers(0, len(words), (rows, 12))]

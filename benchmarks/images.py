@@ -1,4 +1,4 @@
-"""daskprep's loader on 1,000 JPEGs beside other tools: runs in turn (A B A B ...), ratios of medians, Markdown tables.
+"""Compare daskprep's loader on 1,000 JPEGs with other tools: alternating runs, ratios of medians, Markdown tables.
 
     python benchmarks/media_data.py --media media --out bench-data
     python benchmarks/images.py --data bench-data
@@ -27,25 +27,25 @@ IMAGES = 1000
 
 
 def ours(arguments: argparse.Namespace, name: str, *options: object) -> Tool:
-    """Return a run of daskprep; the options that are not given are those of ours_images.py."""
+    """Return a run of daskprep; other options have the defaults of ours_images.py."""
     script = Path(__file__).with_name("ours_images.py")
     shared = ["--data", arguments.data / "images", "--out", arguments.data / "ours-images"]
     return Tool(name, [sys.executable, script, *shared, *options], is_needed=name in {LAZY, CACHED})
 
 
 def cached_name(name: str, copies: int) -> str:
-    """Return how tables call the later epochs of so many images."""
+    """Return the name of later epochs in tables, for a number of images."""
     return name if copies == 1 else f"{name}, {copies * IMAGES:,} images"
 
 
 def cache_folder(arguments: argparse.Namespace, copies: int) -> Path:
-    """Return where the memory maps of so many images lie."""
+    """Return the folder of the memory maps for a number of images."""
     path: Path = arguments.data / f"imgcache-{copies}"
     return path
 
 
 def tools_of(arguments: argparse.Namespace) -> list[Tool]:
-    """Return all that is measured, in turn."""
+    """Return all tools, in the order of a round."""
     images, peers, python, copies = arguments.data / "images", arguments.peers, arguments.python, arguments.copies
     loop = [python, peers / "img_decode.py", "--data", images, "--n", IMAGES, "--threads", 2, "--ways", WAYS]
     tools = [
@@ -75,7 +75,7 @@ def plain(arguments: argparse.Namespace, name: str, array: Path, way: str, *extr
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Make what the peers read, where it is not there yet."""
+    """Create the input of the peers if it is missing."""
     for copies in sorted({1, arguments.copies}):
         array = cache_folder(arguments, copies) / "x.npy"
         if not array.exists():
@@ -84,13 +84,13 @@ def prepare(arguments: argparse.Namespace) -> None:
 
 
 def others_of(runs: Runs, name: str) -> str:
-    """Return the work of others as a cell of a table."""
+    """Return the rates of other tools as a cell of a table."""
     others = middle(runs[name], "cpus_of_others")
     return "" if others is None else f"{others:.2f}"
 
 
 def first_rates(runs: Runs) -> dict[str, float]:
-    """Return images a second in the first epoch; loops of Pillow give their best of two, over files in memory."""
+    """Return images per second in the first epoch; for loops of Pillow the best of two, over files in memory."""
     rates = {}
     for name, done in runs.items():
         if name.startswith(LOOP):
@@ -125,7 +125,7 @@ def first_table(runs: Runs, rates: dict[str, float]) -> str:
 
 
 def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Return the table of the later epochs, and its figures."""
+    """Return the table of later epochs, and its figures."""
     rows, figures = [], {}
     for name, done in runs.items():
         is_ours = name.startswith(CACHED)
@@ -147,7 +147,7 @@ def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[s
 
 
 def stored_table(runs: Runs) -> str:
-    """Return the table of what lies on the disk."""
+    """Return the table of files on disk."""
     rows = []
     for name in (LAZY, PACKED, CACHED):
         if name in runs:
@@ -175,7 +175,7 @@ def stored_table(runs: Runs) -> str:
 
 
 def main() -> None:
-    """Run, compare, print."""
+    """Run all tools and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder with img_decode.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with images/; caches are made beside it")

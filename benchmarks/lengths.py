@@ -1,4 +1,4 @@
-"""Batches of texts of different length: the share of padding, and rows per second, with and without cutting it.
+"""Batches of texts of different length: the share of padding, and rows per second, with and without trimming it.
 
     python benchmarks/lengths.py [--rows 200000] [--rounds 5] [--peers trainer,trainer-2,streaming]
 

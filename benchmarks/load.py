@@ -1,11 +1,11 @@
-"""daskprep's loader beside others on one table: runs in turn (A B A B ...), ratios of medians, a Markdown table.
+"""Compare daskprep's loader with others on one table: alternating runs, ratios of medians, a Markdown table.
 
     python benchmarks/peers/gen.py --encoded --rows 2000000 --data bench-data/tab
     python benchmarks/load.py --data bench-data/tab --rounds 3
     python benchmarks/load.py --data bench-data/tab --mixing
 
 Each tool is a script that prints JSON lines. Runs go one at a time, each in a fresh process. With --mixing, the labels
-of rows that lie sorted by them are compared with those of a full permutation, batch by batch.
+of rows sorted by label are compared with those of a full permutation, batch by batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import daskprep as dp
 Run = dict[str, Any]
 
 OURS = "daskprep, lz4"
-# The script and its options; those of ours lie beside this file.
+# The script and its options; daskprep's scripts are next to this file.
 TOOLS = {
     OURS: ["ours_load.py"],
     "daskprep, not compressed": ["ours_load.py", "--compression", "none"],
@@ -60,7 +60,7 @@ def run_once(name: str, arguments: argparse.Namespace) -> Run:
 
 
 def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
-    """Go through the tools again and again, so that a drift of the machine meets all alike."""
+    """Run the tools in rounds, so that drift of the machine affects all of them equally."""
     runs: dict[str, list[Run]] = {name: [] for name in TOOLS if not arguments.only or name in arguments.only}
     for round_number in range(arguments.rounds):
         for name, done in runs.items():
@@ -71,7 +71,7 @@ def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
 
 
 def table_row(name: str, runs: dict[str, list[Run]]) -> str:
-    """One line of the table: medians of a tool, and how many times as fast ours is in the same rounds."""
+    """Return one line of the table: medians of a tool, and the speedup of daskprep in the same rounds."""
 
     def middle(tool: str, key: str) -> float:
         return float(median(run[key] for run in runs[tool]))
@@ -91,7 +91,7 @@ def table_row(name: str, runs: dict[str, list[Run]]) -> str:
 
 
 def mixing_row(name: str, labels: list[np.ndarray], classes: int) -> str:
-    """One line of the table of mixing: how the classes vary from batch to batch, and whether the next is alike."""
+    """Return one line of the mixing table: variation of classes, and correlation of consecutive batches."""
     shares = np.array([np.bincount(batch, minlength=classes) / len(batch) for batch in labels])
     expected = np.sqrt((1 - 1 / classes) / classes / len(labels[0]))
     after = [np.corrcoef(shares[:-1, label], shares[1:, label])[0, 1] for label in range(classes)]
@@ -102,7 +102,7 @@ def mixing_row(name: str, labels: list[np.ndarray], classes: int) -> str:
 
 
 def mixing(rows: int, batch: int, classes: int = 10) -> None:
-    """Print how well batches of rows that lie sorted by their label are mixed."""
+    """Print how well batches of rows sorted by label are mixed."""
     from ours_load import write_dataset
 
     columns = {"label": np.arange(rows) * classes // rows, "row": np.arange(rows)}
@@ -123,7 +123,7 @@ def mixing(rows: int, batch: int, classes: int = 10) -> None:
 
 
 def main() -> None:
-    """Run, compare, print."""
+    """Run all tools and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder with peer_memmap.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with npy/ and packed/")

@@ -1,10 +1,10 @@
-"""How much of the time Python's lock is held while a dataset is written and while a loader goes through an epoch.
+"""The share of time in which Python's lock is held during a write and during an epoch of a loader.
 
     python benchmarks/lock.py --data data/1m --rows 1000000 --packed bench-data/packed [--threads 1 2]
 
-The package gilknocker (installed by pip) asks for the lock every millisecond; `contention` is the share of the time for
-which it waited. A machine with other work adds to it, as who asks or who holds may wait for a core: `idle` and
-`python`, a sleep and a loop that lets go only when asked, are the marks below and above. The first job also imports.
+The package gilknocker (installed by pip) requests the lock every millisecond; `contention` is the share of time spent
+waiting. Other work on the machine increases it, since either thread may wait for a core: `idle`, a sleep, and `python`,
+a loop that releases the lock only on request, are the lower and upper bound. The first job also imports.
 Prints a JSON line for each job and number of threads.
 """
 
@@ -28,29 +28,29 @@ from peers.common import GROUPS, first_files
 import daskprep as dp
 
 
-def measured(job: Callable[[], object]) -> dict[str, float]:
-    """Do a job; return the share of the time in which the lock was waited for, and seconds of clock and processor."""
+def measure(job: Callable[[], object]) -> dict[str, float]:
+    """Run a job; return the share of the time spent waiting for the lock, and wall-clock and CPU seconds."""
     knocker = KnockKnock(polling_interval_micros=1000, sampling_interval_micros=1000, sleeping_interval_micros=1000)
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     knocker.start()
     job()
     contention, seconds = knocker.contention_metric, time.perf_counter() - began
     knocker.stop()
-    time.sleep(0.1)  # its thread ends; at the end of the process it would abort
+    time.sleep(0.1)  # stop its thread, which would abort at the end of the process
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"contention": round(contention, 3), "seconds": round(seconds, 2), "cpu": round(cpu, 2)}
 
 
 def write(files: list[str], out: Path, threads: int) -> None:
-    """Learn and write a dataset by threads of this process."""
+    """Learn and write a dataset with threads of this process."""
     prep = dp.Preprocessor({name: feature_of(group) for group, names in GROUPS.items() for name in names})
     with dask.config.set(scheduler="threads", num_workers=threads):
         prep.fit_write(files, out, progress=False, overwrite=True)
 
 
 def load(dataset: Path, threads: int) -> None:
-    """Go through an epoch in batches of 1,024."""
+    """Load an epoch in batches of 1,024."""
     for _ in dp.open_dataset(dataset)["train"].loader(1024, expand=False, threads=threads):
         pass
 
@@ -80,7 +80,7 @@ def main() -> None:
         jobs[f"load, {threads}"] = partial(load, dataset, threads)
     for _ in range(arguments.rounds):
         for name, job in jobs.items():
-            print(json.dumps({"job": name, **measured(job)}), flush=True)
+            print(json.dumps({"job": name, **measure(job)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What Ludwig encodes beside what daskprep encodes, row by row, from one configuration and one CSV file.
+"""Compare Ludwig's encodings with daskprep's, row by row, from one configuration and one CSV file.
 
     python benchmarks/ludwig_values.py --source ludwig --tables tables
 
@@ -63,8 +63,8 @@ SPLITS = ("{type: random}", "{type: stratify, column: label}", "{type: hash, col
 SPLITS += ("{type: datetime, column: moments}", "{type: fixed, column: split}")
 
 
-def made(folder: Path) -> Iterator[tuple[str, Config, Path]]:
-    """Give a feature for each of `EVERY_TYPE`, one that drops rows, and every kind of split."""
+def make_tables(folder: Path) -> Iterator[tuple[str, Config, Path]]:
+    """Yield a feature for each of `EVERY_TYPE`, one that drops rows, and every kind of split."""
     rng = np.random.default_rng(0)
     words = np.array(["oak", "ash", "Elm", "fir", "yew", "bay", "Fig", "box"])
     lists = [" ".join(rng.choice(words, size, p=np.arange(8, 0, -1) / 36)) for size in rng.integers(1, 7, ROWS)]
@@ -107,8 +107,8 @@ def made(folder: Path) -> Iterator[tuple[str, Config, Path]]:
         yield split, {**config, "input_features": [ROW], "preprocessing": {"split": yaml.safe_load(split)}}, path
 
 
-def guessed(path: Path, folder: Path) -> tuple[str, Config, Path]:
-    """Give each column of a table the type that is guessed for it, and no parameters."""
+def infer_table(path: Path, folder: Path) -> tuple[str, Config, Path]:
+    """Return the inferred type of each column of a table, without parameters."""
     frame = pd.read_csv(path, dtype=str, keep_default_na=False).fillna("")
     features = [
         {"name": name, "type": feature.kind} for name, feature in dp.infer_features(frame, redundant="keep").items()
@@ -119,7 +119,7 @@ def guessed(path: Path, folder: Path) -> tuple[str, Config, Path]:
     return path.stem, {"input_features": inputs, "output_features": [target]}, folder / path.name
 
 
-def of_ludwig(model: Any, config: Config, path: Path) -> Values:
+def encode_with_ludwig(model: Any, config: Config, path: Path) -> Values:
     done = model(config, logging_level=logging.ERROR, backend="local").preprocess(dataset=str(path))
     found: Values = {}
     for split, part in enumerate((done.training_set, done.validation_set, done.test_set)):
@@ -130,7 +130,7 @@ def of_ludwig(model: Any, config: Config, path: Path) -> Values:
     return found
 
 
-def of_daskprep(config: Config, path: Path, out: Path) -> Values:
+def encode_with_daskprep(config: Config, path: Path, out: Path) -> Values:
     shared = {**config.get("preprocessing", {}), "fit_on": "all"}
     dataset = dp.Preprocessor.from_config({**config, "preprocessing": shared}).fit_write(str(path), str(out))
     found: Values = {}
@@ -144,7 +144,7 @@ def _add(found: Values, config: Config, stored: Any, metadata: Any, split: int, 
     rows = np.asarray(stored["row"]).astype(int).tolist()
     for one in _features(config):
         name = one["name"]
-        of = {} if name.startswith("ids") else metadata[name]  # which are the same
+        of = {} if name.startswith("ids") else metadata[name]  # which are equal
         found.setdefault(name, {}).update(zip(rows, _readable(one["type"], stored[name], of, ids=ids), strict=True))
         if "idx2str" in of:
             tokens = [(token, of["str2freq"][token]) for token in of["idx2str"] if token not in SYMBOLS]
@@ -157,7 +157,7 @@ def _features(config: Config) -> list[Config]:
 
 
 def _readable(kind: str, column: np.ndarray, metadata: Any, *, ids: bool) -> list[Any]:
-    """Return rows with tokens in place of ids; of sets and bags Ludwig stores how often each token is there."""
+    """Return rows with tokens instead of ids; for sets and bags Ludwig stores the count of each token."""
     if "idx2str" not in metadata:
         return list((column.astype(int) if kind == "binary" else column).tolist())
     tokens = np.array(metadata["idx2str"], object)
@@ -171,7 +171,7 @@ def _readable(kind: str, column: np.ndarray, metadata: Any, *, ids: bool) -> lis
     return [sorted(set(row)) for row in rows] if kind == "set" else rows
 
 
-def compared(name: str, theirs: Values, ours: Values) -> None:
+def print_comparison(name: str, theirs: Values, ours: Values) -> None:
     for feature, left in theirs.items():
         right = ours[feature]
         both = left.keys() & right.keys()
@@ -192,8 +192,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--tables", type=Path, required=True, help="a folder of CSV files")
-    given = parser.parse_args()
-    sys.path[:0] = [str(given.source), str(given.source / "site")]
+    arguments = parser.parse_args()
+    sys.path[:0] = [str(arguments.source), str(arguments.source / "site")]
     from ludwig.api import LudwigModel
 
     warnings.simplefilter("ignore")
@@ -201,9 +201,13 @@ def main() -> None:
     print("| table | feature | equal rows | farthest | the first other: Ludwig and daskprep |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        tables = [*made(folder), *(guessed(path, folder) for path in sorted(given.tables.glob("*.csv")))]
+        tables = [*make_tables(folder), *(infer_table(path, folder) for path in sorted(arguments.tables.glob("*.csv")))]
         for number, (table, config, path) in enumerate(tables):
-            compared(table, of_ludwig(LudwigModel, config, path), of_daskprep(config, path, folder / str(number)))
+            print_comparison(
+                table,
+                encode_with_ludwig(LudwigModel, config, path),
+                encode_with_daskprep(config, path, folder / str(number)),
+            )
 
 
 if __name__ == "__main__":

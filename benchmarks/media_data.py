@@ -1,4 +1,4 @@
-"""Copy a few real images and sounds, each several times under a name of its own, to the folders that benchmarks read.
+"""Copy a few real images and audio files, each several times under different names, to the folders of benchmarks.
 
     python benchmarks/media_data.py --media media --out bench-data
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def copy_times(files: list[Path], folder: Path, count: int, suffix: str) -> int:
-    """Copy files to a folder until it holds so many, and return their bytes; what else it held is removed."""
+    """Copy files to a folder up to a number, and return their bytes; other files in it are removed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for number in range(count):

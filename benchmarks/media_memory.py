@@ -1,4 +1,4 @@
-"""Peak memory of preparing and loading images of 64 by 64 pixels, of two numbers of them; a Markdown table.
+"""Peak memory of preparing and loading images of 64 by 64 pixels, for two numbers of images; a Markdown table.
 
     python benchmarks/media_memory.py
 
@@ -44,7 +44,7 @@ KEYS = ("traced_mb", "resident_mb", "before_mb")
 
 
 def make_images(folder: Path, count: int) -> list[str]:
-    """Make PNG files of noise upon a gradient, those that are not there yet, and return so many."""
+    """Create missing PNG files of noise on a gradient, and return the given number of them."""
     folder.mkdir(parents=True, exist_ok=True)
     ramp = np.arange(SIDE * SIDE * 3, dtype=np.int64).reshape(SIDE, SIDE, 3) // 60
     files = [folder / PNG_NAME.format(number) for number in range(count)]
@@ -70,14 +70,14 @@ def prepare(files: list[str], path: Path, mode: Any) -> None:
 
 
 def load(path: Path) -> int:
-    """Load one epoch, and return how many images that were."""
+    """Load one epoch, and return its number of images."""
     import daskprep as dp
 
     return sum(len(batch["image"]) for batch in dp.open_dataset(path, trusted=True)["train"].loader(BATCH))
 
 
 def decode_all(files: list[str]) -> int:
-    """Hold all images as float32 and stack them."""
+    """Keep all images as float32 and stack them."""
 
     def decode(file: str) -> np.ndarray:
         return np.asarray(Picture.open(file).convert("RGB"), np.float32)
@@ -86,7 +86,7 @@ def decode_all(files: list[str]) -> int:
 
 
 def status_mb(key: str) -> float:
-    """Return a figure of this process in MB: VmRSS for its resident memory now, VmHWM for the peak."""
+    """Return a figure of this process in MB: VmRSS for its current resident memory, VmHWM for the peak."""
     found = re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())
     if found is None:
         raise SystemExit(f"this system does not tell {key}")
@@ -94,7 +94,7 @@ def status_mb(key: str) -> float:
 
 
 def child(arguments: argparse.Namespace) -> None:
-    """Do one thing to a few images and then once to all, and print the peak."""
+    """Run one task for a few images and then once for all, and print the peak."""
     files = make_images(arguments.scratch / "png", arguments.images)
     what, mode = arguments.child.split("-")
     written, few = arguments.scratch / f"{mode}-{arguments.images}.dp", arguments.scratch / f"few-{os.getpid()}.dp"
@@ -109,7 +109,7 @@ def child(arguments: argparse.Namespace) -> None:
             decode_all(some)
 
     if what == "load":
-        # The process that is to load writes neither. A cache that is there would not be filled again.
+        # The process that loads writes neither. An existing cache would not be filled again.
         if mode == "lazy_cached":
             shutil.rmtree(written, ignore_errors=True)
         for some, path in ((files[:WARM_UP], few), (files, written)):
@@ -123,7 +123,7 @@ def child(arguments: argparse.Namespace) -> None:
     if arguments.trace:
         tracemalloc.start()
     else:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     act(files, written)
     line: dict[str, Any] = {"peer": arguments.child}
     if arguments.trace:
@@ -134,13 +134,13 @@ def child(arguments: argparse.Namespace) -> None:
 
 
 def tool(name: str, what: str, images: int, arguments: argparse.Namespace, trace: bool) -> Tool:
-    """Return a process that does one thing, with or without tracing."""
+    """Return a process that runs one task, with or without tracing."""
     options = ["--child", what, "--images", images, "--scratch", arguments.scratch, *["--trace"] * trace]
     return Tool(f"{name}, {images}", [sys.executable, __file__, *options], is_needed=True)
 
 
 def main() -> None:
-    """Measure each thing in processes of its own, and print."""
+    """Measure each task in separate processes, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--images", type=int, default=1000, help="the smaller number; the larger is ten times as many")
     parser.add_argument("--rounds", type=int, default=3)

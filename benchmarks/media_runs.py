@@ -1,4 +1,4 @@
-"""Scripts that print JSON lines, run one at a time in turn (A B A B ...), and the medians of what they print."""
+"""Scripts that print JSON lines, in alternating runs (A B A B ...), and the medians of their figures."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Tool:
 
 
 class FailedError(Exception):
-    """A tool gave no figures."""
+    """A tool printed no figures."""
 
 
 def run_once(tool: Tool) -> dict[str, Run]:
@@ -62,7 +62,7 @@ def run_once(tool: Tool) -> dict[str, Run]:
 
 
 def run_in_turn(tools: Sequence[Tool], rounds: int, limit_s: float) -> Runs:
-    """Go through the tools again and again, so that a drift of the machine meets all alike.
+    """Run the tools in rounds, so that drift of the machine affects all of them equally.
 
     No round begins that would end behind the limit if it took as long as the longest before.
     """
@@ -85,7 +85,7 @@ def run_in_turn(tools: Sequence[Tool], rounds: int, limit_s: float) -> Runs:
                 continue
             for name, run in found.items():
                 runs.setdefault(name, []).append(run)
-            # What one tool left to be written to the disk is not to slow down the next.
+            # Pending disk writes of one tool must not slow down the next.
             os.sync()
         longest = max(longest, time.perf_counter() - start)
         print(f"round {round_number + 1}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
@@ -98,7 +98,7 @@ def chosen(tools: Sequence[Tool], words: Sequence[str] | None) -> list[Tool]:
 
 
 def use_cores(count: int) -> None:
-    """Keep this process, and those that it starts, to so many cores."""
+    """Limit this process and its children to a number of cores."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:count])
 
 
@@ -114,7 +114,7 @@ def first_rate(runs: Sequence[Run]) -> float:
 
 
 def later_rate(runs: Sequence[Run]) -> float:
-    """Return the median, over the rounds, of the median rates behind the first epoch."""
+    """Return the median, over the rounds, of the median rates after the first epoch."""
     return float(median(run["median_after_first"] for run in runs))
 
 

@@ -26,7 +26,7 @@ def fit_once(folder: Path) -> None:
 
 
 def main() -> None:
-    """Measure each folder in a process of its own."""
+    """Measure each folder in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folders", nargs="+", type=Path)
     folders = parser.parse_args().folders

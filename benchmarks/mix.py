@@ -1,4 +1,4 @@
-"""Rows of a mix of five datasets by weights, per second and processor second, beside one loader of them, in turn.
+"""Rows of a weighted mix of five datasets, per second and CPU second, compared with one loader of them, alternating.
 
     python benchmarks/mix.py [--rows 1000000] [--rounds 7]
 
@@ -34,7 +34,7 @@ def make_table(kind: str, rows: int, seed: int) -> pa.Table:
 
 
 def rates(batches: Iterable[dict]) -> np.ndarray:
-    """Return the rows per second and per processor second of an iteration."""
+    """Return the rows per second and per CPU second of an iteration."""
     began, rows = (time.perf_counter(), time.process_time()), 0
     for batch in batches:
         rows += len(next(iter(batch.values())))

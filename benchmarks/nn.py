@@ -1,4 +1,4 @@
-"""How well a network of `daskprep.nn` predicts, next to gradient boosting and to a network written by hand.
+"""Test scores of a network of `daskprep.nn`, compared with gradient boosting and a network written by hand.
 
     python benchmarks/nn.py --tables FOLDER [--seeds 5] [--rows 50000] [--only adult] [--epochs 20]
 
@@ -34,14 +34,14 @@ from torch import nn
 import daskprep as dp
 from daskprep.nn import Inputs, Outputs
 
-BATCH, WIDTH, MANY = 256, 128, 255  # more values than MANY are no category for HistGradientBoosting
+BATCH, WIDTH, MANY = 256, 128, 255  # MANY: the most values of a category in HistGradientBoosting
 TARGETS = {"adult": "income", "diamonds": "price", "taxis": "fare", "customers": "spent", "reviews": "liked"}
 LEAKS = {"taxis": ["total", "tip", "tolls", "dropoff"]}
 Batch = dict[str, torch.Tensor]
 
 
 def make_customers(rows: int) -> pd.DataFrame:
-    """Make customers: skewed and periodic numbers, gaps that tell something, a category of 20,000 values."""
+    """Return customers: skewed and periodic numbers, informative missing cells, a category of 20,000 values."""
     rng = np.random.default_rng(0)
     income, age, hour = rng.lognormal(10, 1, rows), rng.uniform(18, 90, rows), rng.uniform(0, 24, rows)
     shop = rng.zipf(1.2, rows) % 20_000
@@ -56,7 +56,7 @@ def make_customers(rows: int) -> pd.DataFrame:
 
 
 def make_reviews(rows: int) -> pd.DataFrame:
-    """Make reviews: words with a sentiment that depends on the kind of the product, a price, and the label."""
+    """Return reviews: words with a sentiment that depends on the kind of the product, a price, and the label."""
     rng = np.random.default_rng(0)
     words, kind = rng.zipf(1.3, (rows, 12)) % 600, rng.integers(0, 12, rows)
     feeling = rng.normal(0, 1, (3, 600))[kind[:, None] % 3, words].mean(1)
@@ -157,8 +157,8 @@ def run_boosting(frame: pd.DataFrame, kinds: Mapping[str, str], target: str, see
         max_iter=1000, early_stopping=True, n_iter_no_change=20, random_state=seed,
         categorical_features=list(range(len(small))),
     )  # fmt: skip
-    made = table.fit_transform(rows["train"], truth["train"])
-    estimator.fit(made, truth["train"])
+    inputs = table.fit_transform(rows["train"], truth["train"])
+    estimator.fit(inputs, truth["train"])
     test = table.transform(rows["test"])
     predicted = estimator.predict_proba(test)[:, 1] if is_class else estimator.predict(test)
     return score(truth["test"], predicted, is_class=is_class)
@@ -245,15 +245,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=50_000, help="of the tables that are made")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--only", choices=list(TARGETS))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    made = {"customers": make_customers, "reviews": make_reviews}
-    for table in TARGETS if given.only is None else [given.only]:
-        if table in made:
-            frame = made[table](given.rows)
+    makers = {"customers": make_customers, "reviews": make_reviews}
+    for table in TARGETS if arguments.only is None else [arguments.only]:
+        if table in makers:
+            frame = makers[table](arguments.rows)
         else:
-            frame = pd.read_csv(given.tables / f"{table}.csv", skipinitialspace=True, na_values=["?"])
-        measure(table, frame.drop(columns=LEAKS.get(table, [])), given.seeds, given.epochs)
+            frame = pd.read_csv(arguments.tables / f"{table}.csv", skipinitialspace=True, na_values=["?"])
+        measure(table, frame.drop(columns=LEAKS.get(table, [])), arguments.seeds, arguments.epochs)
 
 
 if __name__ == "__main__":

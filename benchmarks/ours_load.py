@@ -28,20 +28,20 @@ from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest
 from daskprep.storage.tables import encode_table
 
 
-def smallest(column: np.ndarray) -> np.ndarray:
-    """Return a column of numbers from 0 in the smallest type that holds them; others as they are."""
+def to_smallest_dtype(column: np.ndarray) -> np.ndarray:
+    """Return numbers starting at 0 in their smallest dtype; other columns unchanged."""
     return column.astype(np.min_scalar_type(column.max())) if column.dtype.kind == "i" else column
 
 
-def described(columns: dict[str, np.ndarray]) -> dp.Preprocessor:
-    """Return what could have made encoded columns: numbers and vectors, which a loader gives as they are."""
+def encoded_features(columns: dict[str, np.ndarray]) -> dp.Preprocessor:
+    """Return features for encoded columns: numbers and vectors, which a loader yields unchanged."""
     features = {name: "vector" if array.ndim > 1 else "number" for name, array in columns.items()}
     some = pd.DataFrame({name: list(array[:2].astype(np.float64)) for name, array in columns.items()})
     return dp.Preprocessor(features).fit(some)
 
 
 def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, block_rows: int | None) -> None:
-    """Write encoded columns as a dataset with one split, as the last pass of a write does."""
+    """Write encoded columns as a dataset with one split, like the last pass of a write."""
     outputs = [Output(name, str(array.dtype), array.shape[1:]) for name, array in columns.items()]
     rows = len(next(iter(columns.values())))
     layout = Layout.choose(outputs, {"train": rows}, block_rows=block_rows, compression=compression)
@@ -52,7 +52,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
         version.write(name, data)
         files[name] = FileEntry.from_data(name, data, count)
 
-    write("metadata.json", json.dumps(described(columns).to_dict()).encode())
+    write("metadata.json", json.dumps(encoded_features(columns).to_dict()).encode())
     for name, data in layout.metadata_files("train").items():
         write(name, data)
     for part in range(layout.parts("train")):
@@ -69,8 +69,8 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
     root.write(MANIFEST, Manifest("loadbench", layout, files, None, {}).to_bytes())
 
 
-def resumed(loader: Any) -> float:
-    """Return the seconds to the first batch after a state of the middle of an epoch was loaded."""
+def time_resume(loader: Any) -> float:
+    """Return the seconds to the first batch after loading a state in the middle of an epoch."""
     state = {**loader.state_dict(), "rows_given": len(loader) // 2 * loader.batch_size}
     began = time.perf_counter()
     loader.load_state_dict(state)
@@ -96,7 +96,7 @@ def main() -> None:
     if not (path / MANIFEST).exists():
         columns = common.load_npy(arguments.data)
         if arguments.smallest:
-            columns = {name: smallest(column) for name, column in columns.items()}
+            columns = {name: to_smallest_dtype(column) for name, column in columns.items()}
         write_dataset(columns, path, arguments.compression, arguments.block_rows)
     train = dp.open_dataset(path)["train"]
     loader = train.loader(
@@ -109,7 +109,7 @@ def main() -> None:
 
     common.main("daskprep", arguments, epochs, rows=len(train), notes=", ".join(options))
     print(loader.stats(), file=sys.stderr)
-    print(json.dumps({"resumed_s": round(resumed(loader), 4)}))
+    print(json.dumps({"resumed_s": round(time_resume(loader), 4)}))
 
 
 if __name__ == "__main__":

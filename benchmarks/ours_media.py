@@ -1,4 +1,4 @@
-"""What one run of daskprep on a column of images or sounds measures, whichever they are.
+"""One run of daskprep on a column of images or audio, for both kinds of media.
 
 The dataset is written by a process of its own, so that the loader begins in a fresh one, with an empty cache.
 """
@@ -32,21 +32,21 @@ def parse_arguments(add_options: Callable[[argparse.ArgumentParser], None]) -> a
     parser.add_argument("--pack", action="store_true")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--copies", type=int, default=1, help="times that each file is a row")
-    parser.add_argument("--expand", action="store_true", help="give what models take, as float32, not what is stored")
+    parser.add_argument("--expand", action="store_true", help="yield float32 for models instead of stored values")
     parser.add_argument("--write", action="store_true", help="write the dataset and nothing else")
     add_options(parser)
     return parser.parse_args()
 
 
 def write(feature: dp.Feature, files: list[str], path: Path) -> None:
-    """Write the dataset, and print how long that took."""
+    """Write the dataset, and print the seconds."""
     shutil.rmtree(path, ignore_errors=True)
     start = time.perf_counter()
     dp.Preprocessor({NAME: feature}).fit_write(pd.DataFrame({NAME: files}), path, progress=False)
     print(json.dumps({"written_s": round(time.perf_counter() - start, 3)}), flush=True)
 
 
-def stored(path: Path) -> dict[str, int]:
+def stored_size(path: Path) -> dict[str, int]:
     """Return the files and bytes of a dataset, and those of its caches."""
     files = [file for file in path.rglob("*") if file.is_file()]
     cached = [file for file in files if "cache" in file.relative_to(path).parts]
@@ -76,7 +76,7 @@ def measure(feature: dp.Feature, files: list[str], arguments: argparse.Namespace
         loader.set_epoch(epoch)
         yield from loader
         if epoch == 0:
-            after_first.update(stored(arguments.out))
+            after_first.update(stored_size(arguments.out))
 
     common.main(
         f"daskprep {unit}, {notes}",
@@ -94,7 +94,7 @@ def measure(feature: dp.Feature, files: list[str], arguments: argparse.Namespace
         "blocks": train.layout.blocks("train"),
         "cache_bytes_after_first": after_first["cache_bytes"],
         "original_bytes": sum(Path(file).stat().st_size for file in files),
-        **stored(arguments.out),
+        **stored_size(arguments.out),
     }
     print(json.dumps(line), flush=True)
     shutil.rmtree(arguments.out)

@@ -36,7 +36,7 @@ import daskprep as dp
 
 
 def feature_of(group: str) -> dp.Feature:
-    """Give the feature that does what the peers do to the columns of a group."""
+    """Return the feature with the same preprocessing as the peers for the columns of a group."""
     match group:
         case "num":
             return dp.Number(normalization="zscore", missing_value_strategy="fill_with_mean")
@@ -61,8 +61,8 @@ def feature_of(group: str) -> dp.Feature:
 
 
 def consume(arrays: dict[str, Any]) -> dict[str, tuple[int, float, int]]:
-    """Compute every array, partition by partition, and keep nothing but sums."""
-    # Optimized one array at a time, each would encode all columns of every partition again.
+    """Compute every array by partition, and keep only sums."""
+    # If optimized separately, each array would encode all columns of every partition again.
     sums = {
         name: [
             delayed(checksum)(block, SPECIAL_IDS.get(name)) for block in array.to_delayed(optimize_graph=False).ravel()
@@ -78,7 +78,7 @@ def consume(arrays: dict[str, Any]) -> dict[str, tuple[int, float, int]]:
 
 
 def digest_of(prep: dp.Preprocessor, totals: dict[str, tuple[int, float, int]]) -> dict[str, dict[str, Any]]:
-    """Give the fingerprints that the peers print for columns with a vocabulary."""
+    """Return digests of columns with a vocabulary, as the peers print them."""
     digest = {}
     for name, special in SPECIAL_IDS.items():
         if name in totals:
@@ -108,7 +108,7 @@ def fit_write(prep: dp.Preprocessor, files: list[str], out: Path, meter: Meter) 
 
 
 def written(dataset: dp.Dataset) -> dict[str, tuple[int, float, int]]:
-    """Read a dataset block by block, and keep nothing but sums."""
+    """Read a dataset by block, and keep only sums."""
     split, sums = dataset["train"], {}
     for name in split.columns:
         blocks = (dataset.layout.block_range("train", i) for i in range(dataset.layout.blocks("train")))
@@ -118,13 +118,13 @@ def written(dataset: dp.Dataset) -> dict[str, tuple[int, float, int]]:
 
 
 def checksum_sum(parts: Iterator[tuple[int, float, int]]) -> tuple[int, float, int]:
-    """Add up the sums of all blocks."""
+    """Add the sums of all blocks."""
     rows, total, real = (sum(column) for column in zip(*parts, strict=True))
     return rows, total, real
 
 
 def main() -> None:
-    """Do the job once and print its figures."""
+    """Run the job once and print its figures."""
     parser = prep_parser(__doc__.partition("\n")[0])
     parser.add_argument("--mode", choices=["fit_write", "fit_encode"], default="fit_write")
     arguments = parser.parse_args()

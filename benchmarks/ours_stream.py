@@ -36,7 +36,7 @@ def preprocessor(path: Path, *, text: bool = False) -> dp.Preprocessor:
 
 
 class Model:
-    """Training steps that take so many seconds a batch on average, by layers of some width."""
+    """Training steps that take a number of seconds per batch on average, with layers of some width."""
 
     def __init__(self, seconds: float, width: int) -> None:
         layers = [torch.nn.Linear(len(NUMBERS), width), torch.nn.ReLU()]
@@ -67,7 +67,7 @@ class Model:
 
 
 class Waiting:
-    """Waits so many seconds a batch on average, as for a device."""
+    """Waits a number of seconds per batch on average, as for a device."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -90,7 +90,7 @@ MODELS: dict[str, Callable[[float], Callable[[Any], None]]] = {
 
 
 def overlap(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time encoding and training apart and together."""
+    """Time encoding and training separately and together."""
     if not arguments.workers:
         return _overlap(arguments)
     from distributed import Client
@@ -133,7 +133,7 @@ def _overlap(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def load(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Time epochs as a model sees them."""
+    """Time the epochs of a model."""
     path = table_path(arguments.data, arguments.rows)
     source = dp.read_files(str(path), partition_bytes=arguments.partition_bytes)
     stream = preprocessor(path).stream(source, arguments.batch, window=arguments.window, threads=arguments.threads)
@@ -143,7 +143,7 @@ def load(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Tell the most that the trainer and each worker hold."""
+    """Print the peak memory of the trainer and each worker."""
     from distributed import Client, LocalCluster
 
     path = table_path(arguments.data, arguments.rows)
@@ -154,7 +154,7 @@ def memory(arguments: argparse.Namespace) -> dict[str, Any]:
         Client(workers) as client,
     ):
         stream = prep.stream(source, arguments.batch, window=arguments.window)
-        # What workers import is no part of it.
+        # Imports of workers do not count.
         client.run(importlib.import_module, "daskprep.streaming.encoding")
         pids = list(client.run(os.getpid).values())
         with Peak(pids) as peak:

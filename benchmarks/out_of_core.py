@@ -1,4 +1,4 @@
-"""Write a dataset larger than memory on two workers under a ceiling, and measure the whole process tree.
+"""Write a dataset larger than memory on two workers with a memory limit, and measure the whole process tree.
 
     python benchmarks/out_of_core.py --data data/20m --rows 20000000 --out bench-out [--memory 2GB] [--workers 2]
 
@@ -47,7 +47,7 @@ class TreeMemory:
             self.resident, self.anonymous = max(self.resident, resident), max(self.anonymous, anonymous)
 
     def stop(self) -> None:
-        """End the sampling."""
+        """Stop sampling."""
         self._stopped.set()
         self._thread.join()
 

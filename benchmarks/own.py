@@ -1,4 +1,4 @@
-"""What daskprep does itself beside the libraries that do something like it: CPU time of each, as ratios.
+"""Compare the CPU time of daskprep's own implementations with libraries of a similar purpose, as ratios.
 
     python benchmarks/own.py [--rounds 9] [--only token]
 
@@ -67,13 +67,13 @@ rng = np.random.default_rng(0)
 
 
 def words(distinct: int, rows: int = ROWS) -> pa.Array:
-    """Return texts of 3 to 12 bytes, some of them often."""
+    """Return texts of 3 to 12 bytes, some of them frequent."""
     tokens = np.array([f"{rng.integers(10**6):x}{i:x}" for i in range(distinct)], dtype=object)
     return pa.array(tokens[rng.zipf(1.3, rows) % distinct])
 
 
 def tokens(_folder: Path) -> Iterator[Pair]:
-    """Sorting, hashing, counting and finding tokens."""
+    """Sorting, hashing, counting and looking up tokens."""
     column = words(200_000)
     distinct = column.unique()
     yield "token_order", "pyarrow sort_indices", lambda: argsort_bytes(distinct), lambda: pc.sort_indices(distinct)
@@ -251,7 +251,7 @@ def storage(folder: Path) -> Iterator[Pair]:
 
 
 def on_disk(folder: Path) -> Iterator[Pair]:
-    """Metadata of arrays, files written whole, folders held."""
+    """Metadata of arrays, atomic file writes, locked folders."""
     outputs = [Output(f"a{i}", "float32", ()) for i in range(20)]
 
     def create_by_zarr() -> None:
@@ -285,7 +285,7 @@ def on_disk(folder: Path) -> Iterator[Pair]:
 
 
 def media(_folder: Path) -> Iterator[Pair]:
-    """Sounds, pixels, augmentation, pictures of a report."""
+    """Audio, pixels, augmentation, images of a report."""
     mpl.use("svg")
     sink = io.BytesIO()
     soundfile.write(sink, rng.integers(-(2**15), 2**15, 16_000).astype(np.int16), 16_000, format="WAV")
@@ -326,7 +326,7 @@ def media(_folder: Path) -> Iterator[Pair]:
 
 
 def cached_images(folder: Path) -> Iterator[Pair]:
-    """Copies of decoded images, block by block."""
+    """Copies of decoded images, by block."""
     for side in (64, 128, 224):
         file, count = folder / f"{side}.bin", 128_000_000 // (3 * side * side)
         rng.integers(0, 256, (count, 3 * side * side), np.uint8).tofile(file)
@@ -377,14 +377,14 @@ GROUPS = (tokens, cells, numbers, files, storage, on_disk, media, cached_images,
 
 
 def cpu_seconds(call: Call) -> float:
-    """Return the CPU time that one call takes."""
+    """Return the CPU time of one call."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def main() -> None:
-    """Measure all pairs and print them."""
+    """Measure all pairs and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", default="", help="pairs whose name holds this")

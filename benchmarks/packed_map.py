@@ -1,4 +1,4 @@
-"""daskprep's loader beside one packed memory map, on 8 numbers and a vector of 48: epochs in turn, in one process.
+"""Compare daskprep's loader with one packed memory map, on 8 numbers and a vector of 48: alternating epochs.
 
     python benchmarks/packed_map.py --data bench-data/packed [--rows 2000000] [--epochs 5] [--compression lz4]
 
@@ -31,7 +31,7 @@ Batches = Iterable[dict[str, torch.Tensor]]
 
 
 def prepared(folder: Path, rows: int, compression: str) -> tuple[Path, np.ndarray]:
-    """Return a dataset and a memory map of the same rows, made if they are not there."""
+    """Return a dataset and a memory map of the same rows, created if they are missing."""
     packed, dataset = folder / f"{rows}.npy", folder / f"{rows}-{compression}.dp"
     folder.mkdir(parents=True, exist_ok=True)
     if not packed.exists():
@@ -44,7 +44,7 @@ def prepared(folder: Path, rows: int, compression: str) -> tuple[Path, np.ndarra
 
 
 def of_map(table: np.ndarray, batch: int, epoch: int, *, in_order: bool) -> Iterator[dict[str, torch.Tensor]]:
-    """Give the batches of an epoch of the memory map."""
+    """Yield the batches of an epoch of the memory map."""
     order = np.random.default_rng(epoch).permutation(len(table))
     for first in range(0, len(table), batch):
         rows = order[first : first + batch]
@@ -53,7 +53,7 @@ def of_map(table: np.ndarray, batch: int, epoch: int, *, in_order: bool) -> Iter
 
 
 def epoch_of(batches: Batches) -> dict[str, float]:
-    """Go through an epoch; return its rows, and the seconds of the clock and of the processor."""
+    """Load an epoch; return its rows, and its wall-clock and CPU seconds."""
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     rows = sum(len(batch["vector"]) for batch in batches)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
@@ -62,7 +62,7 @@ def epoch_of(batches: Batches) -> dict[str, float]:
 
 
 def main() -> None:
-    """Run, compare, print."""
+    """Run both and print the ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=int, default=2_000_000)

@@ -1,4 +1,4 @@
-"""What a partition costs however few rows it has: write the same rows cut into 1,000 and into 10,000 partitions.
+"""The cost of a partition with few rows: write the same rows in 1,000 and in 10,000 partitions.
 
     python benchmarks/partitions.py [--partitions 1000 10000] [--kind dask files]
 
@@ -8,11 +8,10 @@ milliseconds for each partition, and the ratio of the longest run to the shortes
     python benchmarks/partitions.py --cluster 1000 4000   CPU time of scheduler and client for each partition
     python benchmarks/partitions.py --plan 100000     seconds and memory to build the graph of a fit
     python benchmarks/partitions.py --workers 256     share of the linear speed-up of a simulated cluster
-    python benchmarks/partitions.py --columns 1000    memory of the tasks that merge quantiles of so many columns
+    python benchmarks/partitions.py --columns 1000    memory of the tasks that merge quantiles of 1,000 columns
 
-With --cluster, two workers are processes of their own, so that this process is the scheduler and the client. What it
-uses while it does nothing is measured first and subtracted, and its monitors rest; the slope is what each further
-partition costs.
+With --cluster, two workers are separate processes, so that this process is the scheduler and the client. Its idle CPU
+time is measured first and subtracted, with monitoring reduced; the slope is the cost of each additional partition.
 The simulated cluster has workers of one thread in this process, and tasks that sleep: 8 for each worker, of
 0.1 to 2 s unless --seconds says otherwise. The monitors of its workers rest too: they alone would fill this process.
 """
@@ -35,7 +34,7 @@ from typing import Any
 
 ROWS = 10
 IDLE_SECONDS = 10
-# What the scheduler and the nannies look after all the time, with partitions or without.
+# Reduces the monitoring of the scheduler and the nannies, which takes CPU time also without partitions.
 QUIET = {
     "distributed.admin.system-monitor.interval": "1h",
     "distributed.admin.tick.interval": "1s",
@@ -45,7 +44,7 @@ QUIET = {
 
 
 def partition(number: int) -> Any:
-    """Make the rows of one partition."""
+    """Return the rows of one partition."""
     import pandas as pd
 
     rows = range(number * ROWS, (number + 1) * ROWS)
@@ -60,7 +59,7 @@ def partition(number: int) -> Any:
 
 
 def source(kind: str, partitions: int, folder: Path) -> Any:
-    """Give a Dask frame, or the folder of as many Parquet files, each a partition."""
+    """Return a Dask frame, or the folder of as many Parquet files, each a partition."""
     if kind == "dask":
         import dask.dataframe as dd
 
@@ -87,7 +86,7 @@ def run(kind: str, partitions: int) -> None:
         print(json.dumps({"kind": kind, "partitions": partitions, "seconds": time.perf_counter() - start}))
 
 
-def cut(partitions: int, folder: Path) -> Any:
+def write_row_groups(partitions: int, folder: Path) -> Any:
     """Write Parquet files of 100 row groups, each of which is a partition, and open them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -102,8 +101,8 @@ def cut(partitions: int, folder: Path) -> Any:
     return dp.read_files(folder, partition_bytes=1)
 
 
-def used(work: Any, idle: float) -> tuple[float, float]:
-    """Run some work; return seconds, and CPU seconds of this process beyond what it uses when it waits."""
+def measure_cpu(work: Any, idle: float) -> tuple[float, float]:
+    """Run a function; return seconds, and CPU seconds of this process beyond those of waiting."""
     start, cpu = time.perf_counter(), time.process_time()
     work()
     seconds = time.perf_counter() - start
@@ -111,7 +110,7 @@ def used(work: Any, idle: float) -> tuple[float, float]:
 
 
 def cluster(counts: list[int]) -> None:
-    """Fit and write as many partitions on two workers, and print what scheduler and client used for each."""
+    """Fit and write partitions on two workers, and print the CPU time of scheduler and client per partition."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -125,18 +124,18 @@ def cluster(counts: list[int]) -> None:
         Client(workers),
     ):
         folder, split = Path(name), dp.RandomSplit()
-        warm = cut(100, folder / "warm")
+        warm = write_row_groups(100, folder / "warm")
         dp.Preprocessor(features, split=split).fit_write(warm, folder / "warm.dp", progress=False)
-        _, idle = used(lambda: time.sleep(IDLE_SECONDS), 0.0)
+        _, idle = measure_cpu(lambda: time.sleep(IDLE_SECONDS), 0.0)
         idle /= IDLE_SECONDS
         print(f"idle: {1000 * idle:.1f} CPU ms a second", flush=True)
         found: dict[str, list[float]] = {"fit": [], "fit_write": []}
         for count in counts:
-            source = cut(count, folder / str(count))
+            source = write_row_groups(count, folder / str(count))
             for does, cpus in found.items():
                 prep = dp.Preprocessor(features, split=split)
                 given = () if does == "fit" else (folder / f"{count}.dp",)
-                seconds, cpu = used(functools.partial(getattr(prep, does), source, *given, progress=False), idle)
+                seconds, cpu = measure_cpu(functools.partial(getattr(prep, does), source, *given, progress=False), idle)
                 cpus.append(cpu)
                 each = 1000 * cpu / count
                 print(f"{does}: {count:,} partitions, {seconds:.1f} s, {each:.3f} CPU ms each", flush=True)
@@ -146,8 +145,8 @@ def cluster(counts: list[int]) -> None:
             print(f"{does}: {slope:.3f} CPU ms for each partition from {less:,} to {more:,}")
 
 
-def made(rows: int) -> Any:
-    """Give a source of so many partitions of a row each, which makes them when they are read."""
+def make_source(rows: int) -> Any:
+    """Return a source of a number of partitions with one row each, which are created when they are read."""
     import pyarrow as pa
 
     from daskprep.sources.base import FragmentListSource, FunctionFragment
@@ -157,7 +156,7 @@ def made(rows: int) -> Any:
 
 
 def plan(partitions: int) -> None:
-    """Build and pickle the graph of a fit with a random split for 1,000 threads, and run none of it."""
+    """Build and pickle the graph of a fit with a random split for 1,000 threads, without running it."""
     import cloudpickle
 
     import daskprep as dp
@@ -176,7 +175,7 @@ def plan(partitions: int) -> None:
 
     import dask
 
-    source = made(partitions)
+    source = make_source(partitions)
     passes.worker_threads = lambda: (1000, 1000)
     start = time.process_time()
     try:
@@ -187,7 +186,7 @@ def plan(partitions: int) -> None:
 
 
 def simulate(tasks: Sequence[float], workers: int) -> None:
-    """Fold partitions that take a nap each, on workers of one thread in this process; a task takes 10 of them."""
+    """Reduce partitions that sleep, on workers of one thread in this process; a task has 10 of them."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -207,22 +206,22 @@ def simulate(tasks: Sequence[float], workers: int) -> None:
         Client(cluster) as client,
     ):
         client.wait_for_workers(workers)
-        _, idle = used(lambda: time.sleep(IDLE_SECONDS), 0.0)
+        _, idle = measure_cpu(lambda: time.sleep(IDLE_SECONDS), 0.0)
         idle /= IDLE_SECONDS
         print(f"{workers} workers idle: {1000 * idle:.0f} CPU ms a second", flush=True)
         for seconds in tasks:
-            naps = passes.Work(made(count), sleep, ["price"], seconds / each, range(count))
+            naps = passes.Work(make_source(count), sleep, ["price"], seconds / each, range(count))
             folding = functools.partial(
                 passes.map_reduce, naps, "nap", merge=sum, finish=lambda key, values: sum(values), keys=["key"]
             )
-            took, cpu = used(folding, idle)
+            took, cpu = measure_cpu(folding, idle)
             share = count * seconds / each / workers / took
             task = 1000 * cpu * each / count
             print(f"tasks of {seconds} s: {took:.1f} s, {share:.2f} of linear, {task:.1f} CPU ms a task", flush=True)
 
 
 def merge_wide(columns: int) -> None:
-    """Merge eight summaries of as many columns as are merged together, each of as many values as are kept."""
+    """Merge eight summaries of as many columns as one batch merges, each with the maximum number of values."""
     import tracemalloc
 
     import numpy as np
@@ -246,7 +245,7 @@ def merge_wide(columns: int) -> None:
 
 
 def main() -> None:
-    """Run each case in a fresh process and compare."""
+    """Run each case in a fresh process and compare them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--kind", choices=["dask", "files"], nargs="+", default=["dask", "files"])

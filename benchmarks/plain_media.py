@@ -1,4 +1,4 @@
-"""One run of media loaded the plain way: rows of a memory map, or librosa in a loop; prints a JSON line like the peers.
+"""One run of media loading without daskprep: rows of a memory map, or librosa in a loop; prints a JSON line.
 
     python benchmarks/plain_media.py --way rows --array bench-data/imgcache/x.npy
     python benchmarks/plain_media.py --way librosa --type fbank --data bench-data/audio
@@ -18,19 +18,19 @@ import torch
 from peers import common
 
 SIDE = 224
-# What daskprep makes of the first second: frames of 40 ms, every 20 ms, 80 mel bands.
+# The same features as daskprep for the first second: frames of 40 ms, every 20 ms, 80 mel bands.
 SECONDS, WINDOW_S, SHIFT_S, BANDS, FLOOR = 1.0, 0.04, 0.02, 80, 1e-10
 
 
 def decode_image(file: Path) -> np.ndarray:
-    """Return an image as Pillow decodes and resizes it: uint8 (height, width, 3)."""
+    """Return an image decoded and resized by Pillow: uint8 (height, width, 3)."""
     from PIL import Image
 
     return np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def decode_sound(file: Path, kind: str) -> np.ndarray:
-    """Return the first second of a sound, padded with zeros: samples, or logarithms of mel bands of frames."""
+    """Return the first second of a recording, padded with zeros: samples, or logarithms of mel bands of frames."""
     import librosa
 
     wave, rate = librosa.load(file, sr=None, duration=SECONDS)
@@ -49,7 +49,7 @@ def decode_sound(file: Path, kind: str) -> np.ndarray:
 
 
 def prepare_images(data: Path, array: Path, copies: int) -> None:
-    """Write the decoded images of a folder, so many times, as uint8; and once as float32, channels first."""
+    """Write the decoded images of a folder, repeated, as uint8; and once as float32, channels first."""
     with ThreadPoolExecutor(2) as pool:
         images = np.stack(list(pool.map(decode_image, sorted(data.glob("*.JPEG")))))
     array.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def prepare_images(data: Path, array: Path, copies: int) -> None:
 
 
 def prepare_sounds(data: Path, array: Path, kind: str) -> None:
-    """Write the features of the sounds of a folder."""
+    """Write the features of the audio files of a folder."""
     array.parent.mkdir(parents=True, exist_ok=True)
     np.save(array, np.stack([decode_sound(file, kind) for file in sorted(data.glob("*.wav"))]))
 
@@ -67,7 +67,7 @@ def prepare_sounds(data: Path, array: Path, kind: str) -> None:
 def batches_of_array(
     array: np.ndarray, order: np.ndarray, way: str, batch: int, threads: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Give batches of rows of a memory map."""
+    """Yield batches of rows of a memory map."""
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
@@ -85,7 +85,7 @@ def batches_of_array(
 def batches_of_files(
     files: list[Path], order: np.ndarray, kind: str, batch: int, threads: int
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Give batches of sounds that are decoded one after the other, or by threads."""
+    """Yield batches of audio decoded sequentially, or by threads."""
 
     def decode(row: int) -> np.ndarray:
         return decode_sound(files[row], kind)
@@ -126,7 +126,7 @@ def main() -> None:
         return batches_of_array(array, order, arguments.way, arguments.batch, arguments.threads)
 
     if array is None:
-        # The first call of librosa imports and compiles for seconds, which is no part of an epoch.
+        # The first call of librosa imports and compiles for seconds, which is not part of an epoch.
         decode_sound(files[0], arguments.type)
     name = arguments.way if array is None else f"{arguments.array.name}, {arguments.way}"
     common.main(name, arguments, epochs, rows=rows, key="y")

@@ -1,4 +1,4 @@
-"""daskprep beside other tools on one job: runs in turn (A B A B ...), ratios of medians, a Markdown table.
+"""Compare daskprep with other tools on one job: alternating runs, ratios of medians, a Markdown table.
 
     python benchmarks/prep.py --data data/1m --rows 1000000
 
@@ -33,7 +33,7 @@ TABLE_HEAD = (
 
 
 def command(name: str, arguments: argparse.Namespace, out: Path) -> list[str]:
-    """Give the command line of one run."""
+    """Return the command line of one run."""
     if name == OURS:
         script, python, extra = (
             Path(__file__).with_name("ours_prep.py"),
@@ -65,7 +65,7 @@ def run_once(name: str, arguments: argparse.Namespace, out: Path) -> Run:
 
 
 def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
-    """Go through the tools again and again, so that a drift of the machine meets all alike."""
+    """Run the tools in rounds, so that drift of the machine affects all of them equally."""
     runs: dict[str, list[Run]] = {name: [] for name in [OURS, *arguments.against]}
     with tempfile.TemporaryDirectory(dir=arguments.scratch) as folder:
         for round_number in range(arguments.rounds):
@@ -73,7 +73,7 @@ def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
                 out = Path(folder) / name
                 run = run_once(name, arguments, out)
                 shutil.rmtree(out, ignore_errors=True)
-                # What one tool left to be written to the disk is not to slow down the next.
+                # Pending disk writes of one tool must not slow down the next.
                 os.sync()
                 runs[name].append(run)
                 print(
@@ -86,12 +86,12 @@ def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
 
 
 def middle(runs: list[Run], key: str) -> float:
-    """Median of a figure over the rounds."""
+    """Return the median of a figure over the rounds."""
     return float(median(run[key] for run in runs))
 
 
 def differences(ours: Run, theirs: Run) -> list[str]:
-    """Say where two digests differ; columns that only one of them reports are left out."""
+    """Describe differences between two digests, for the columns that both report."""
     shared = [name for name in ours["digest"] if name in theirs["digest"]]
     return [
         f"{name}.{key}: {ours['digest'][name][key]} here, {theirs['digest'][name][key]} in {theirs['peer']}"
@@ -102,7 +102,7 @@ def differences(ours: Run, theirs: Run) -> list[str]:
 
 
 def table_row(name: str, runs: dict[str, list[Run]], arguments: argparse.Namespace) -> str:
-    """One line of the table: medians of a tool, and ours as a share of them."""
+    """Return one line of the table: medians of a tool, and those of daskprep as a share of them."""
     theirs, ours = runs[name], runs[OURS]
     wall, memory = middle(theirs, "wall_s"), middle(theirs, "peak_rss_mb")
     others = median(run["other_cpu_s"] / max(run["wall_s"], 0.01) for run in theirs)
@@ -122,7 +122,7 @@ def table_row(name: str, runs: dict[str, list[Run]], arguments: argparse.Namespa
 
 
 def main() -> None:
-    """Run, compare, print."""
+    """Run all tools and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder with peer_<name>.py")
     parser.add_argument("--data", type=Path, required=True)
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer-python", default=PYTHON, help="interpreter that has the peers' packages")
     parser.add_argument("--scratch", type=Path, help="where outputs go for a moment; default: the temporary folder")
-    parser.add_argument("--limit", type=float, default=600, help="seconds after which a run is given up")
+    parser.add_argument("--limit", type=float, default=600, help="seconds after which a run is stopped")
     arguments = parser.parse_args()
     arguments.data, arguments.peers = arguments.data.resolve(), arguments.peers.resolve()
 

@@ -1,4 +1,4 @@
-"""Processes beside threads: a write with `workers` of a number, "threads" and the default, in turn.
+"""Compare processes with threads: a write with `workers` of a number, "threads" and the default, alternating.
 
     python benchmarks/processes.py --data data/5m --rows 1000 1000000 5000000 [--workers 2 4] [--rounds 3]
 
@@ -28,7 +28,7 @@ from daskprep.sources import estimate_bytes
 
 
 def main() -> None:
-    """Measure all numbers of rows; a process that it starts measures one write."""
+    """Measure all numbers of rows; each child process measures one write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rows", type=int, nargs="+", required=True)
@@ -60,7 +60,7 @@ def run_once(data: Path, rows: int, workers: object) -> float:
 
 
 def first_rows(data: Path, rows: int, folder: Path) -> list[str]:
-    """Return files with the first rows: whole files, and a new one in `folder` for the rest."""
+    """Return files with the first rows: complete files, and a new one in `folder` for the rest."""
     names = []
     for path in sorted(data.glob("part-*.parquet")):
         count = pq.read_metadata(path).num_rows

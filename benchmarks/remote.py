@@ -1,4 +1,4 @@
-"""A dataset in an S3 store that is 30 ms away and gives 200 MB/s: objects, writing, first batch, epochs, cache, faults.
+"""A dataset in an S3 store with 30 ms latency and 200 MB/s: objects, writing, first batch, epochs, cache, faults.
 
     python benchmarks/remote.py [--rows 1000000] [--rounds 3] [--latency 0.03] [--bytes-per-second 200e6]
 
@@ -7,7 +7,7 @@ it is `slow_store.py`. All of it listens on the loopback interface alone and end
 
 The table has 8 numbers, a category and a vector of 48. What is compared runs in turn, and medians are printed as a
 Markdown table: seconds of the clock, and of the processor in this process. The cap is what 32 threads read that ask for
-the objects of the training split by plain HTTP, 3 MB at a time. Every epoch is checked to give every row once.
+the objects of the training split by plain HTTP, 3 MB at a time. Every epoch is checked to yield every row once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ import daskprep as dp
 from daskprep.storage import Folder
 
 BUCKET = "bucket"
-KEY = "S3RVER"  # the one that s3rver knows; moto takes any
+KEY = "S3RVER"  # the only key of s3rver; moto accepts any
 THREADS = 32
 PIECE_BYTES = 3_000_000
 WIDTH = 48
 
 
 class Run(NamedTuple):
-    """Seconds of one run, and of the processor; for epochs, seconds to the first batch."""
+    """Wall-clock and CPU seconds of one run; for epochs, seconds to the first batch."""
 
     seconds: float
     cpu: float
@@ -62,14 +62,14 @@ def make_rows(path: Path, rows: int) -> None:
 
 
 def preprocessor() -> dp.Preprocessor:
-    """Return what encodes the source."""
+    """Return the Preprocessor of the source."""
     numbers = {f"number_{i}": "number" for i in range(8)}
     return dp.Preprocessor({**numbers, "city": "category", "vector": "vector"})
 
 
 @contextlib.contextmanager
 def moto_server() -> Iterator[int]:
-    """Serve S3 from a process, and give its port."""
+    """Serve S3 from a process, and yield its port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -87,7 +87,7 @@ def moto_server() -> Iterator[int]:
 
 @contextlib.contextmanager
 def slow_store(target: int, **options: float) -> Iterator[int]:
-    """Put a slow proxy before a port, and give its own."""
+    """Start a slow proxy for a port, and yield its port."""
     given = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [sys.executable, str(Path(__file__).with_name("slow_store.py")), str(target), *given]
     with _process(command, stdout=subprocess.PIPE, text=True) as process:
@@ -107,12 +107,12 @@ def _process(command: list[str], **how: Any) -> Iterator[Any]:
 
 
 def options_of(port: int) -> dict[str, Any]:
-    """Return the options that open the store behind a port."""
+    """Return the options for the store at a port."""
     return {"key": KEY, "secret": KEY, "client_kwargs": {"endpoint_url": f"http://127.0.0.1:{port}"}}
 
 
 def timed(call: Callable[[], Any]) -> Run:
-    """Run something; it may return the seconds to its first result."""
+    """Run a function, which may return the seconds to its first result."""
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     first = call()
     after, seconds = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter() - began
@@ -121,13 +121,13 @@ def timed(call: Callable[[], Any]) -> Run:
 
 
 def epoch(dataset: dp.Dataset, seed: int, **options: Any) -> float:
-    """Iterate over an epoch, check that it gives every row once, and return the seconds to its first batch."""
+    """Iterate over an epoch, check that it yields every row once, and return the seconds to its first batch."""
     train, first, began = dataset["train"], 0.0, time.perf_counter()
     seen = np.zeros(len(train), np.int64)
     for batch in train.loader(1024, seed=seed, row_ids=True, **options):
         first = first or time.perf_counter() - began
         np.add.at(seen, batch["row_id"].numpy(), 1)
-    assert (seen == 1).all(), "rows were lost or given twice"
+    assert (seen == 1).all(), "rows were lost or duplicated"
     return first
 
 
@@ -138,7 +138,7 @@ def files_of(dataset: dp.Dataset) -> dict[str, int]:
 
 
 def plain_read(dataset: dp.Dataset) -> None:
-    """Ask for the objects of the training split, in pieces, by many threads."""
+    """Request the objects of the training split, in pieces, with many threads."""
     folder, files = dataset.files.folder, files_of(dataset)
     urls = {name: urlsplit(folder.filesystem.url(f"{folder.path}/{name}")) for name in files}
     pieces = [(urls[name], start) for name, size in files.items() for start in range(0, size, PIECE_BYTES)]
@@ -156,7 +156,7 @@ def plain_read(dataset: dp.Dataset) -> None:
 
 
 def in_turn(calls: dict[str, Callable[[int], Any]], rounds: int) -> dict[str, Run]:
-    """Run each call so many times, one after the other in each round, and return the medians."""
+    """Run each call several times, alternating, and return the medians."""
     runs: dict[str, list[Run]] = {name: [] for name in calls}
     for number in range(rounds):
         for name, call in calls.items():
@@ -172,12 +172,12 @@ def show(name: str, run: Run, nbytes: float = 0, note: str = "") -> None:
 
 
 def objects(name: str, dataset: dp.Dataset) -> str:
-    """Say how many objects a dataset has, and how large its manifest is."""
+    """Return the number of objects of a dataset and the size of its manifest, as text."""
     return f"{name}: {len(dataset.manifest.files) + 1} objects, manifest of {len(dataset.manifest.to_bytes()):,} bytes"
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Measure everything once, in an order that leaves nothing running."""
+    """Measure every step once, and stop all processes."""
     rate = {"latency": arguments.latency, "bytes_per_second": arguments.bytes_per_second}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -200,7 +200,7 @@ def main(arguments: argparse.Namespace) -> None:
             kind: dp.open_dataset(f"{url}/{kind}.dp", storage_options=options_of(slow)) for kind in ("chunks", "shards")
         }
         local = {kind: dp.open_dataset(folder / f"{kind}.dp") for kind in opened}
-        epoch(local["chunks"], 0)  # imports what it needs
+        epoch(local["chunks"], 0)  # warm up imports
         nbytes = sum(files_of(opened["shards"]).values())
         runs = in_turn(
             {

@@ -22,7 +22,7 @@ from daskprep.media.pixels import encode_png
 from tests.browser import Browser
 
 ROWS = 4_000
-# As notebooks style tables of outputs: one width for all columns, words to the right.
+# Table style of notebook outputs: one width for all columns, right-aligned words.
 NOTEBOOK_WIDTH = 860  # pixels, as usual
 NOTEBOOK = """
 body{margin:16px;font:13px/1.4 system-ui,sans-serif;background:#fff;color:#1a1a1a}
@@ -34,7 +34,7 @@ tbody tr:nth-child(odd){background:#f5f5f5}
 
 
 def homes(rows: int = ROWS) -> pd.DataFrame:
-    """Return homes for sale, with what reports warn of: skew, a leak, a constant, drift, and missing values."""
+    """Return homes for sale with typical findings of reports: skew, a leak, a constant, drift, and missing values."""
     rng = np.random.default_rng(7)
     area = rng.lognormal(4.4, 0.4, rows).round(1)
     city = rng.choice(["Oslo", "Rome", "Lima", "Bern"], rows, p=[0.5, 0.3, 0.15, 0.05])
@@ -64,7 +64,7 @@ def homes(rows: int = ROWS) -> pd.DataFrame:
 
 
 def preprocessor() -> dp.Preprocessor:
-    """Return what the homes are preprocessed by."""
+    """Return the Preprocessor of the homes."""
     features: dict[str, Any] = {
         "city": "category",
         "area": dp.Number(missing_value_strategy="fill_with_mean"),
@@ -93,16 +93,16 @@ def wide(rows: int = 20_000, features: int = 200) -> tuple[pd.DataFrame, dict[st
 
 
 def cards(path: Path, objects: list[Any], *, dark: bool = False) -> None:
-    """Write a page that shows objects as a notebook does."""
+    """Write a page that shows objects like a notebook."""
     shown = "".join(f"<div style='margin:0 0 12px'>{one._repr_html_()}</div>" for one in objects)
     head = f"<meta charset=utf-8><style>{NOTEBOOK}</style>"
     path.write_text(f"<!doctype html>{head}<body class='{'dark' * dark}'>{shown}", "utf-8")
 
 
 def screenshots(folder: Path, into: Path) -> None:
-    """Write the pictures of the docs."""
+    """Write the images of the docs."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the country is constant, and shall be
+        warnings.simplefilter("ignore", UserWarning)  # the constant country is intended
         prep = preprocessor()
         dataset = prep.fit_write(homes(), folder / "homes.dp")
     dataset.report(folder / "report.html")
@@ -123,7 +123,7 @@ def screenshots(folder: Path, into: Path) -> None:
 
 
 def shoot(browser: Browser, path: Path) -> None:
-    """Store what a browser shows, in few colours."""
+    """Store a screenshot with few colors."""
     browser.screenshot(path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(128).save(path, optimize=True)
@@ -131,7 +131,7 @@ def shoot(browser: Browser, path: Path) -> None:
 
 
 def measure(folder: Path) -> None:
-    """Print the size of a wide report and when it is first painted."""
+    """Print the size of a wide report and the time to first paint."""
     frame, features = wide()
     page = folder / "wide.html"
     dp.Preprocessor(features, split=dp.RandomSplit()).fit_write(frame, folder / "wide.dp").report(page)

@@ -1,4 +1,4 @@
-"""What a saved Preprocessor costs: its bytes, saving and loading it, and loading it to serve rows, in fresh processes.
+"""The cost of a saved Preprocessor: its bytes, saving and loading it, and loading it to serve rows, in fresh processes.
 
     python benchmarks/saved.py [--rounds 5] [--values 20000]
 
@@ -62,7 +62,7 @@ def save(path: Path, values: int) -> None:
 
 
 def timed(path: Path, work: str) -> list[float]:
-    """Return milliseconds of the clock and of the processor, and megabytes, in a fresh process."""
+    """Return wall-clock and CPU milliseconds, and megabytes, in a fresh process."""
     done = subprocess.run([sys.executable, "-c", TIMED, str(path), work], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

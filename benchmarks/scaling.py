@@ -1,4 +1,4 @@
-"""What normalizations and encodings of numbers cost while learning, beside plain z-scores: processor seconds, in turn.
+"""CPU seconds of learning normalizations and encodings of numbers, compared with z-scores, in alternating runs.
 
 .venv/bin/python benchmarks/scaling.py --rows 1000000
 

@@ -1,11 +1,11 @@
-"""Rows as they come while a model serves: how long one row, a hundred and a thousand take to encode.
+"""Latency of serving: milliseconds to encode one row, a hundred and a thousand rows.
 
     python benchmarks/serving.py [--calls 2000] [--fit-rows 200000]
 
 The table has 16 features: 8 numbers, 4 categories of up to 20,000 values, a set, a text of 20 words, a date and a
-binary. All are fitted on the same rows, and then given other ones, of which some cells are missing and some categories
-new. The ways take turns in one process, a twentieth of the calls at a time. Prints a Markdown table of medians and of
-the 99th percentile.
+binary. All are fitted on the same rows, and encode other rows, with some missing cells and some new categories. The
+functions alternate in one process, a twentieth of the calls at a time. Prints a Markdown table of medians and of the
+99th percentile.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Call = Callable[[], Any]
 
 
 def make_frame(rows: int, seed: int = 0) -> pd.DataFrame:
-    """Return rows of 16 columns; other seeds give other rows of the same values."""
+    """Return rows of 16 columns; other seeds have other rows of the same values."""
     rng = np.random.default_rng(seed)
     columns: dict[str, Any] = {name: rng.normal(10 * i, 1 + i, rows) for i, name in enumerate(NUMBERS)}
     for name, distinct in CATEGORIES.items():
@@ -69,7 +69,7 @@ def preprocessor() -> dp.Preprocessor:
 
 
 def pipeline() -> ColumnTransformer:
-    """Return what scikit-learn has for the same columns; all are encoded, in one sparse or dense matrix."""
+    """Return the equivalent scikit-learn pipeline; all columns are encoded, in one sparse or dense matrix."""
     parts = FunctionTransformer(lambda dates: np.stack([getattr(dates["seen"].dt, part) for part in PARTS], axis=1))
     ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=-1)
     return ColumnTransformer(
@@ -84,7 +84,7 @@ def pipeline() -> ColumnTransformer:
 
 
 class ByHand:
-    """The same job in plain Python, for rows that are dicts: what a person would write for one model."""
+    """The same job in plain Python, for rows as dicts: typical handwritten code for one model."""
 
     def __init__(self, prep: dp.Preprocessor) -> None:
         learned = prep.learned_
@@ -93,7 +93,7 @@ class ByHand:
         self.tags, self.words = learned["tags"].size, learned["review"].max_sequence_length
 
     def encode(self, rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Return one array for each column."""
+        """Return one array per column."""
         found: dict[str, np.ndarray] = {}
         for name, (mean, std, fill) in self.scales.items():
             values = [fill if math.isnan(row[name]) else row[name] for row in rows]
@@ -129,7 +129,7 @@ def _date_parts(when: Any) -> tuple[int, ...]:
 
 
 def ways(prep: dp.Preprocessor, fitted: ColumnTransformer, rows: pd.DataFrame) -> dict[str, Call]:
-    """Return what is measured for some rows, by name."""
+    """Return the functions to measure for some rows, by name."""
     by_hand, served, records = ByHand(prep), Encoder(prep.to_dict()), rows.to_dict("records")
     return {
         "`serving.Encoder.encode`, dicts": lambda: served.encode(records),
@@ -140,7 +140,7 @@ def ways(prep: dp.Preprocessor, fitted: ColumnTransformer, rows: pd.DataFrame) -
 
 
 def check(prep: dp.Preprocessor, rows: pd.DataFrame) -> None:
-    """Raise AssertionError unless what was written by hand does the same job."""
+    """Raise AssertionError unless the handwritten code has the same result."""
     ours, theirs = prep.encode(rows), ByHand(prep).encode(rows.to_dict("records"))
     served = Encoder(prep.to_dict()).encode(rows.to_dict("records"))
     for name, array in ours.items():
@@ -149,7 +149,7 @@ def check(prep: dp.Preprocessor, rows: pd.DataFrame) -> None:
 
 
 def milliseconds(calls: dict[str, Call], times: int) -> dict[str, np.ndarray]:
-    """Return how long each call took, by name; they take turns."""
+    """Return the duration of each call, by name; the functions alternate."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS):
         for name, call in calls.items():
@@ -162,7 +162,7 @@ def milliseconds(calls: dict[str, Call], times: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Measure all ways for 1, 100 and 1,000 rows, and print them."""
+    """Measure all functions for 1, 100 and 1,000 rows, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=2_000)
     parser.add_argument("--fit-rows", type=int, default=200_000)

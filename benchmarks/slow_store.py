@@ -1,4 +1,4 @@
-"""A proxy before a store on this machine, as slow as a distant one, and as faulty as one is told to be.
+"""A proxy for a store on this machine, with the latency of a distant one and a share of faults.
 
     python benchmarks/slow_store.py 9000 [--port 9001] [--latency 0.03] [--bytes-per-second 200e6] [--faults 0.05]
 
@@ -26,7 +26,7 @@ _STALL_SECONDS = 2.0
 
 
 class SlowStore:
-    """Hands connections on to a port of this machine.
+    """Forwards connections to a port of this machine.
 
     Attributes
     ----------
@@ -45,11 +45,11 @@ class SlowStore:
         self.requests = self.faults = self.sent_bytes = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Hand one connection on until either side ends it."""
+        """Forward one connection until either side closes it."""
         with contextlib.suppress(OSError):
             await asyncio.sleep(self._latency)
             above, below = await asyncio.open_connection("127.0.0.1", self._target, limit=4 * _PIECE)
-            cut: list[int] = []  # what is left of an answer that is to be cut off
+            cut: list[int] = []  # the rest of a truncated answer
             pumps = [
                 asyncio.create_task(self._ask(reader, below, writer, cut)),
                 asyncio.create_task(self._answer(above, writer, cut)),
@@ -90,7 +90,7 @@ class SlowStore:
         loop, coming = asyncio.get_running_loop(), asyncio.Queue[tuple[float, bytes]](maxsize=64)
 
         async def receive() -> None:
-            with contextlib.suppress(OSError):  # a store that breaks off ends the answer, too
+            with contextlib.suppress(OSError):  # a store that closes the connection ends the answer, too
                 while data := await above.read(_PIECE):
                     await coming.put((loop.time() + self._latency, data))
             await coming.put((loop.time(), b""))
@@ -116,7 +116,7 @@ class SlowStore:
         self.sent_bytes += nbytes
         begins = max(self._free_at, due)
         self._free_at = begins + nbytes / self._rate
-        # Sleeps are a little too long; those who wait next make up for it.
+        # Sleeps are slightly too long; the next ones are shorter.
         if (pause := begins - loop.time()) > 0:
             await asyncio.sleep(pause)
 

@@ -1,4 +1,4 @@
-"""daskprep's loader on short WAV files beside librosa and memory maps: runs in turn, ratios of medians, tables.
+"""Compare daskprep's loader on short WAV files with librosa and memory maps: alternating runs, ratios of medians.
 
     python benchmarks/media_data.py --media media --out bench-data
     python benchmarks/sounds.py --data bench-data
@@ -49,7 +49,7 @@ def ours(arguments: argparse.Namespace, name: str, kind: str, *options: object) 
 
 
 def tools_of(arguments: argparse.Namespace) -> list[Tool]:
-    """Return all that is measured, in turn."""
+    """Return all tools, in the order of a round."""
     audio = [*ENVIRONMENT, arguments.python, arguments.peers / "audio.py", "--data", arguments.data / "audio"]
     tools = []
     for kind in TYPES:
@@ -66,7 +66,7 @@ def tools_of(arguments: argparse.Namespace) -> list[Tool]:
 
 
 def prepare(arguments: argparse.Namespace) -> None:
-    """Make the memory maps, where they are not there yet."""
+    """Create missing memory maps."""
     for kind in TYPES:
         if not array_of(arguments, kind).exists():
             command = plain(arguments, "", kind, "--prepare").command
@@ -74,7 +74,7 @@ def prepare(arguments: argparse.Namespace) -> None:
 
 
 def best_of_threads(runs: Runs, name: str) -> float:
-    """Return the median rate of a line of `audio.py`, on as many threads as are fastest, 0 if it is not there."""
+    """Return the median rate of a line of `audio.py`, with the fastest number of threads, 0 if it is missing."""
     return max((middle(runs.get(name, []), f"clips_per_s_{threads}t") or 0.0 for threads in (1, 2)), default=0.0)
 
 
@@ -85,13 +85,13 @@ def loops_of(runs: Runs) -> dict[str, float]:
 
 
 def others_of(runs: Runs, name: str) -> str:
-    """Return the work of others as a cell of a table."""
+    """Return the rates of other tools as a cell of a table."""
     others = middle(runs.get(name, []), "cpus_of_others")
     return "" if others is None else f"{others:.2f}"
 
 
 def first_rates(runs: Runs) -> dict[str, float]:
-    """Return clips a second in the first epoch."""
+    """Return clips per second in the first epoch."""
     measured = {name: first_rate(done) for name, done in runs.items() if ": daskprep" in name or ": librosa" in name}
     return measured | loops_of(runs)
 
@@ -109,7 +109,7 @@ def first_table(runs: Runs, rates: dict[str, float]) -> str:
 
 
 def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Return the table of the later epochs, and its figures."""
+    """Return the table of later epochs, and its figures."""
     rows, figures = [], {}
     for name in sorted(runs):
         kind = name.partition(":")[0]
@@ -129,7 +129,7 @@ def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[s
 
 
 def main() -> None:
-    """Run, compare, print."""
+    """Run all tools and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--peers", type=Path, default=PEERS, help="folder with audio.py")
     parser.add_argument("--data", type=Path, required=True, help="folder with audio/; memory maps are made beside it")

@@ -1,4 +1,4 @@
-"""What daskprep adds to a start: its import, and the first fit of 1,000 rows, each in fresh processes.
+"""Startup time of daskprep: its import, and the first fit of 1,000 rows, each in fresh processes.
 
     python benchmarks/startup.py [--rounds 7]
 
@@ -51,7 +51,7 @@ print(json.dumps({
 
 
 def sample() -> dict[str, float | list[str]]:
-    """Measure one fresh interpreter; seconds by step, and the modules that were loaded before the fit."""
+    """Measure one fresh interpreter; seconds by step, and the modules loaded before the fit."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)

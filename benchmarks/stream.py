@@ -1,4 +1,4 @@
-"""Streams of daskprep: does encoding hide behind training, is memory bounded, and how fast is it beside Ray Data.
+"""Streams of daskprep: overlap of encoding and training, bounded memory, and speed compared with Ray Data.
 
     python benchmarks/stream.py --data bench-data/stream
 
@@ -21,7 +21,7 @@ from peers.common import PYTHON
 Run = dict[str, Any]
 
 HERE = Path(__file__).parent
-# Of a row of the table, encoded: 8 floats, 4 ids of 2 bytes, a label, and what a stream keeps besides.
+# An encoded row of the table: 8 floats, 4 ids of 2 bytes, a label, and the overhead of a stream.
 ROW_BYTES = 8 * 4 + 4 * 2 + 1 + 24
 # 20 ids of 2 bytes.
 TEXT_BYTES = 40
@@ -44,8 +44,8 @@ def middle(runs: list[Run], key: str) -> float:
 
 
 def overlap(arguments: argparse.Namespace) -> None:
-    """Print how long encoding and training take apart and together."""
-    # Twenty windows: training on the last one cannot hide behind encoding.
+    """Print the time of encoding and training separately and together."""
+    # Twenty windows: training on the last one cannot overlap with encoding.
     window = arguments.rows * (ROW_BYTES + TEXT_BYTES) // 10
     options = ("overlap", "--data", arguments.data, "--rows", arguments.rows, "--window", window)
     kinds = [(model, workers) for model in ("device", "large", "small") for workers in (0, 1)]
@@ -65,7 +65,7 @@ def overlap(arguments: argparse.Namespace) -> None:
 
 
 def memory(arguments: argparse.Namespace) -> None:
-    """Print what a trainer and the workers hold over ten windows."""
+    """Print the memory of a trainer and the workers over ten windows."""
     window = arguments.rows * ROW_BYTES // 10
     options = ("memory", "--data", arguments.data, "--rows", arguments.rows, "--window", window, "--workers", 2)
     print("| model | window, MB | trainer grew, MB | a worker grew, MB |\n|---|---|---|---|")
@@ -75,8 +75,8 @@ def memory(arguments: argparse.Namespace) -> None:
         print(f"| {name} | {window / 1e6:.0f} | {run['trainer_grew_mb']:.0f} | {workers:.0f} |")
 
 
-def beside_ray(arguments: argparse.Namespace) -> None:
-    """Print how fast batches come, in turn with Ray Data."""
+def compare_with_ray(arguments: argparse.Namespace) -> None:
+    """Print the rate of batches, alternating with Ray Data."""
     window = 2 * arguments.buffer * ROW_BYTES
     shared = ("--data", arguments.data, "--rows", arguments.rows)
     runs: dict[str, list[Run]] = {"daskprep": [], "Ray Data": []}
@@ -104,7 +104,7 @@ def main() -> None:
     if arguments.only in (None, "memory"):
         memory(arguments)
     if arguments.python != sys.executable and arguments.only in (None, "ray"):
-        beside_ray(arguments)
+        compare_with_ray(arguments)
 
 
 if __name__ == "__main__":

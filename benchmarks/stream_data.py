@@ -1,4 +1,4 @@
-"""The table that streams are measured on, and how runs are timed: for our script and for those of others."""
+"""The table of stream benchmarks, and timing of runs: for daskprep's script and for those of others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GROUP_ROWS = 25_000
 
 
 def table_path(folder: Path, rows: int) -> Path:
-    """Return a Parquet file of so many rows, which is made if it is not there."""
+    """Return a Parquet file with a number of rows, created if it is missing."""
     path = folder / f"stream-{rows}.parquet"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def table_path(folder: Path, rows: int) -> Path:
 
 
 def timed(epoch: Callable[[], Iterable[Any]], epochs: int, step: float, label: str) -> dict[str, float]:
-    """Go through some epochs, with a model that takes so many seconds for a batch, and return how fast they came."""
+    """Load some epochs, with a model that takes a number of seconds per batch, and return the rates."""
     rows = 0
     began = time.perf_counter()
     first = 0.0
@@ -58,7 +58,7 @@ def timed(epoch: Callable[[], Iterable[Any]], epochs: int, step: float, label: s
 
 
 class Peak:
-    """The most anonymous memory of this process, of its tree, and of some others, while a block runs."""
+    """The peak anonymous memory of this process, of its tree, and of some others, while a block runs."""
 
     def __init__(self, others: Iterable[int] = ()) -> None:
         self._others = list(others)
@@ -88,7 +88,7 @@ class Peak:
 
 
 def anonymous_mb(pid: int) -> float:
-    """Return what a process has in memory that is no file: its own pages and those it shares; 0 once it is gone."""
+    """Return the memory of a process without files: private and shared pages; 0 after it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -98,7 +98,7 @@ def anonymous_mb(pid: int) -> float:
 
 
 def tree(pid: int) -> Iterator[int]:
-    """Give a process and those that it started."""
+    """Yield a process and its children."""
     yield pid
     try:
         tasks = list(Path(f"/proc/{pid}/task").iterdir())

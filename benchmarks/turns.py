@@ -1,4 +1,4 @@
-"""How often a write and a loader release Python's lock, for a million rows, by stage and by line of the package.
+"""Releases of Python's lock during a write and an epoch of a loader, for a million rows, by stage and by line.
 
     python benchmarks/turns.py --data data/1m --rows 1000000 [--lines 30]
 
@@ -26,7 +26,7 @@ _LIBRARY = "DASKPREP_TURNS"
 
 
 def compile_counter(folder: Path) -> Path:
-    """Return the compiled library that counts."""
+    """Return the compiled library with the counter."""
     library = folder / "turns.so"
     include = f"-I{sysconfig.get_path('include')}"
     source = Path(__file__).with_name("turns.c")
@@ -56,7 +56,7 @@ class Turns:
 
 
 def main() -> None:
-    """Compile the counter, and run the jobs in a process that has it preloaded."""
+    """Compile the counter, and run the jobs in a process that preloads it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that prep.py reads")
     parser.add_argument("--rows", type=int, required=True)
@@ -92,7 +92,7 @@ def count_stages(options: argparse.Namespace, folder: Path) -> None:
         for line, number in lines.most_common(options.lines):
             print(json.dumps({"stage": stage, "line": line, "turns": number}))
 
-    write()  # imports
+    write()  # warm up imports
     counted.take()
     stages: list[str] = []
     original: Callable[..., Any] = Progress.stage
