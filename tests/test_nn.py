@@ -444,7 +444,7 @@ def test_unsupported_targets_raise(feature, message):
         Outputs(prep, 4)
 
 
-def test_a_hidden_layer_of_another_width_is_refused():
+def test_hidden_layer_of_wrong_width_raises():
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]})
     outputs = Outputs(dp.Preprocessor({"x": "number", "y": "number"}, targets="y").fit(frame), in_features=4)
     for call in (outputs, lambda hidden: outputs.loss(hidden, torch.zeros(2))):

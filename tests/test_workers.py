@@ -128,7 +128,7 @@ def test_repeatedly_killed_workers_raise_worker_error(mortal_worker):
         partitions.run_tasks("dying", _die, None, [0])
 
 
-def test_rows_that_ended_with_their_client_are_an_error_with_the_remedy():
+def test_rows_lost_with_their_client_raise_worker_error():
     message = "the cluster lost rows or tasks .* persist the frame again"
     layer = {"sum": Task("sum", sum, TaskRef("persisted"))}
     with pytest.raises(WorkerError, match=message):

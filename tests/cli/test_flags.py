@@ -85,7 +85,7 @@ def test_parameter_is_named_as_its_option(name):
     assert re.match(f"use {SHARED[name]}[ ,]", format_line(f"use {name}={VALUES.get(name, '1')}, or another"))
 
 
-def test_formats_equal_those_of_read_files():
+def test_formats_equal_read_files():
     assert list(get_args(Format)) == options._FORMATS
 
 

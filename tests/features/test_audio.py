@@ -208,7 +208,7 @@ def test_learned_state_does_not_depend_on_partitions(npartitions, in_memory, tmp
     assert LearnedAudio.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
-def test_files_are_not_opened_with_a_given_sampling_rate():
+def test_files_are_not_opened_with_sampling_rate_set():
     assert learned(dp.Audio(**RAW, sampling_rate=1_000), "/no/such.wav").max_length == 4
 
 

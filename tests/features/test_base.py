@@ -75,7 +75,7 @@ class Shouted(dp.Text):
 
 
 @pytest.mark.parametrize(("given", "named"), [({"most_common": 0}, "at least 1"), ({"loud": 1}, "True or False")])
-def test_dataclass_parameters_are_validated_with_those_of_bases(given, named):
+def test_dataclass_and_base_parameters_are_validated(given, named):
     with pytest.raises(ConfigError, match=named):
         Shouted(**given).fit(pd.DataFrame({"a": ["b c"]}))
 

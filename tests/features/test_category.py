@@ -274,7 +274,7 @@ def test_serving_encoder_applies_null_values(strategy, lowercase):
 
 
 @pytest.mark.filterwarnings("ignore:column .* values that order lacks")
-def test_ids_follow_the_given_order(as_frame):
+def test_ids_follow_the_order_parameter(as_frame):
     frame = as_frame(column("high", "low", "high", "odd", None))
     category = dp.Category(order=["low", "mid", "high"]).fit(frame)
     assert vocabulary(category) == ["<UNK>", "low", "mid", "high"]

@@ -114,7 +114,7 @@ def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, prep):
     assert few(prep, FRAME)  # cached before
 
 
-def test_errors_equal_those_of_columns():
+def test_errors_equal_errors_of_columns():
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     prep = dp.Preprocessor({"x": dp.Number(invalid="raise")}).fit(frame)
     with pytest.raises(RejectedValueError, match=r"column \"x\": '\$3' cannot be read as a number \(1 such cells in"):

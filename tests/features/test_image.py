@@ -130,14 +130,14 @@ def test_inferred_size_is_bounded():
     assert (found.height, found.width) == (256, 20)
 
 
-def test_given_sizes_override_inferred_ones():
+def test_explicit_sizes_override_inferred_ones():
     found = learned(dp.Image(height=2, width=3), encode_png(noise()))
     assert (found.height, found.width, found.num_channels) == (2, 3, 3)
     found = learned(dp.Image(num_channels=4), encode_png(noise(5, 7)))
     assert (found.height, found.width, found.num_channels) == (5, 7, 4)
 
 
-def test_files_are_not_opened_with_all_sizes_given():
+def test_files_are_not_opened_with_all_sizes_set():
     found = learned(dp.Image(**SMALL), "/no/such/file.png", "/nor/this.png")
     assert (found.height, found.width, found.num_channels, found.file_bytes) == (2, 3, 1, 15)
 
@@ -468,7 +468,7 @@ def test_relative_base_dir_is_saved_as_absolute(tmp_path, monkeypatch):
     assert dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].read("x")["x"].max() == 7
 
 
-def test_same_file_names_in_another_folder_are_written_again(tmp_path, monkeypatch):
+def test_same_file_names_in_another_folder_are_another_source(tmp_path, monkeypatch):
     found = []
     for level in (1, 2):
         folder = tmp_path / f"{level}"

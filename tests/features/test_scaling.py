@@ -144,7 +144,7 @@ def test_piecewise_linear_extrapolates_in_first_and_last_bin():
     assert expanded.tolist() == [[-1, 0], [0.5, 0], [1, 0], [1, 0.5], [1, 2]]
 
 
-def test_given_bins_decode_to_their_midpoints():
+def test_explicit_bins_decode_to_their_midpoints():
     prep = fit([5.0, 60.0, 20.0], encoding="bins", bins=[0, 18, 65, 100])
     ids = encode(prep, [-3, 17.9, 18, 64, 65, 200])
     assert ids.tolist() == [0, 0, 1, 1, 2, 2]

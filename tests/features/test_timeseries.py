@@ -344,7 +344,7 @@ def test_windows_cross_splits_with_across_splits_and_in_old_states(tmp_path):
 
 
 @pytest.mark.parametrize(("look", "warned"), [({"window_size": 3}, True), ({"window_size": 1}, False), ({}, False)])
-def test_rows_with_incomplete_windows_that_drop_row_keeps_are_warned_about(look, warned, recwarn):
+def test_incomplete_windows_kept_by_drop_row_warn(look, warned, recwarn):
     dp.Preprocessor({"x": dp.Timeseries(**look, missing_value_strategy="drop_row")}).fit(pd.DataFrame({"x": [1, 2, 3]}))
     messages = [str(one.message) for one in recwarn]
     assert any("keeps the first 2 rows of each series, whose windows" in one for one in messages) == warned
@@ -355,9 +355,7 @@ def test_rows_with_incomplete_windows_that_drop_row_keeps_are_warned_about(look,
     ("order", "group_by", "rows"),
     [(["day"], None, []), (["g", "day"], None, ["1 row"]), (["g", "day"], "g", []), (["n"], "g", ["18 rows"])],
 )
-def test_rows_out_of_the_order_of_time_are_counted_if_the_split_has_a_time(
-    tmp_path, recwarn, partitions, order, group_by, rows
-):
+def test_time_split_warns_about_rows_out_of_time_order(tmp_path, recwarn, partitions, order, group_by, rows):
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=20), "g": ["a", None] * 10, "x": np.arange(20.0)})
     frame["n"] = -frame["x"]
     frame = dd.from_pandas(frame.sort_values(order, ignore_index=True), npartitions=partitions)

@@ -115,7 +115,7 @@ def test_different_lengths_raise_with_their_counts(as_frame):
         Vector().fit(frame)
 
 
-def test_other_lengths_are_missing_with_a_given_size(as_frame):
+def test_other_lengths_are_missing_with_vector_size_set(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["1 2 3", "1 2", "4 5 6"]}))
     feature = Vector(vector_size=3, fill_value=7)
     with pytest.warns(UserWarning, match=r"1 .*cannot be read as a vector.*'1 2'"):

@@ -185,7 +185,7 @@ def test_plain_columns_save_no_notation_and_read_no_other():
     assert encode(prep, "$5", "\u22125", "1,234") == [FILL, FILL, FILL]
 
 
-def test_given_notation_resolves_ambiguity(tmp_path):
+def test_explicit_notation_resolves_ambiguity(tmp_path):
     prep = fit("1.234", "12", "2,5", "1.5", written="1.234,5 €")
     assert encode(prep, "1.234", "12", "2,5", "1.5", "7 €", "7 $") == [1234, 12, 2.5, FILL, 7, FILL]
     assert encode(prep, 1.5, 1234.0) == [1.5, 1234]  # numbers are not parsed as text
@@ -203,7 +203,7 @@ def test_cells_in_another_notation_raise_with_invalid_raise():
         fit("5 kg", "6 kg", invalid="raise").encode(frame_of("5 lb"))
 
 
-def test_statistics_equal_those_of_numbers():
+def test_statistics_equal_statistics_of_numbers():
     cells = [f"${i:,}.50" for i in (1, 2, 2, 2000, 3)]
     params = {"missing_value_strategy": "fill_with_mode", "outlier_strategy": "fill_with_mean"}
     for normalization in ("zscore", "iq"):

@@ -379,7 +379,7 @@ def test_cells_have_the_texts_and_numbers_of_columns(kind: str, data: st.DataObj
         assert repr(number_of(cell)) == repr(expected)
 
 
-def test_vocabulary_file_is_not_read_again(tmp_path: pathlib.Path) -> None:
+def test_encoder_does_not_need_the_vocabulary_file(tmp_path: pathlib.Path) -> None:
     (tmp_path / "tokens.txt").write_text("b\n<UNK>\na 7\n")
     cells = ["a b c", None, ""]
     prep = fitted(dp.Sequence(vocab_file=str(tmp_path / "tokens.txt")), cells)

@@ -72,7 +72,7 @@ def test_merging_equals_summarizing_all_values():
         left + Lengths()
 
 
-def test_values_are_shown_as_given_texts():
+def test_values_are_shown_as_the_passed_texts():
     found = DistinctValues.of(pa.array([5, 3, 5]), np.array([1, 1, 1]), pa.array(["five", "three", "V"]))
     assert counts(found) == {"five": 2, "three": 1}
     days = DistinctValues.of(pa.array([1, 2]), np.ones(2), pa.array([1, 2]).cast(pa.timestamp("s")))

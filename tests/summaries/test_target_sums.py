@@ -63,7 +63,7 @@ def test_classes_missing_in_parts_are_zero() -> None:
 
 @given(st.lists(finite | st.sampled_from([0.0, -0.0, SMALLEST, -SMALLEST]), min_size=1, max_size=30), st.integers(2, 6))
 @example([-SMALLEST, SMALLEST, -1.0, 1.0, 2.0, 0.0], 3)
-def test_buckets_equal_those_of_quantiles(values: list[float], most: int) -> None:
+def test_buckets_equal_quantiles(values: list[float], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quantiles, "MAX_BUCKETS", most + 1)
         numbers = np.array(values)
@@ -97,7 +97,7 @@ def test_labels_range_from_the_lowest_to_the_highest_digit(target: list[float], 
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_the_16_highest_digits_are_kept(together: bool) -> None:
+def test_only_the_16_highest_digits_are_kept(together: bool) -> None:
     target = np.array([16.0**place for place in (3, 3 - 15, 3 - 16, 3 - 40)])
     parts = [sum_numbers(np.zeros(len(one)), one) for one in ([target] if together else np.split(target, 4))]
     for ordered in (parts, parts[::-1]):

@@ -172,7 +172,7 @@ def test_missing_cells_are_not_counted() -> None:
         assert as_pairs(TokenCounts.of_cells(some).rank()) == [("a", 2), ("b", 1)]
 
 
-def test_merging_compacts_if_it_halves_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_compacts_after_entries_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", 3)
     summary = counted(list("abcd"))
     entries = []

@@ -90,7 +90,7 @@ def test_values_with_zero_sums_are_not_stored(number: float) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_the_highest_positions_of_a_quantity_are_kept(together: bool) -> None:
+def test_only_the_highest_positions_of_a_quantity_are_kept(together: bool) -> None:
     places = [4, 4 - MAX_POSITIONS + 1, 4 - MAX_POSITIONS]
     rows = [("a", 0, 2.0 ** (DIGIT_BITS * place)) for place in places]
     summary = summed(rows) if together else summed(rows[2:]) + summed(rows[:1]) + summed(rows[1:2])
