@@ -46,6 +46,7 @@ class PretrainedModel(NamedTuple):
     unk_id: int | None
     digest: str  # of the tokenizer, by SHA-256
     decoder: str = ""  # how tokens are joined to text: "byte_level", "metaspace", "wordpiece", or "" for spaces
+    added_ids: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # of the tokens added before and after each text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -552,7 +553,19 @@ def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: 
         for begin in range(0, len(texts), BATCH_TEXTS):
             yield from (encoding.ids for encoding in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
 
-    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest, _decoder_name(backend))
+    added_ids = _find_added_ids(backend, vocabulary)
+    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest, _decoder_name(backend), added_ids)
+
+
+def _find_added_ids(backend: Any, vocabulary: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids of the tokens that a tokenizer adds before and after each text, such as [CLS] and [SEP]."""
+    if backend.num_special_tokens_to_add(is_pair=False):
+        for text in vocabulary:
+            encoding = backend.encode(text)
+            own = [i for i, is_added in enumerate(encoding.special_tokens_mask) if not is_added]
+            if own:
+                return tuple(encoding.ids[: own[0]]), tuple(encoding.ids[own[-1] + 1 :])
+    return (), ()
 
 
 def _decoder_name(backend: Any) -> str:

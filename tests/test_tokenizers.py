@@ -489,3 +489,38 @@ def test_sentencepiece_keeps_ids(tmp_path, monkeypatch):
         0,
     )
     assert json.loads(json.dumps(tokenizer.parameters())) == tokenizer.parameters()
+
+
+@pytest.mark.parametrize(("truncation", "direction"), [("keep_start", "right"), ("keep_end", "left")])
+def test_truncated_rows_keep_the_tokens_that_hugging_face_adds(tmp_path, truncation, direction):
+    library = pytest.importorskip("tokenizers")
+    ids = {token: number for number, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d"])}
+    tokenizer = library.Tokenizer(library.models.WordLevel(ids, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    tokenizer.post_processor = library.processors.TemplateProcessing(
+        "[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    tokenizer.save(str(tmp_path / "bert.json"))
+    frame = pd.DataFrame({"x": ["a b c d", "a b", "d c b a b c", "x"]})
+    feature = dp.Text(
+        tokenizer="hf_tokenizer",
+        pretrained_model_name_or_path=str(tmp_path / "bert.json"),
+        max_sequence_length=4,
+        truncation=truncation,
+        fill_value="[UNK]",
+    )
+    prep = dp.Preprocessor({"x": feature}).fit(frame)
+    tokenizer.enable_truncation(4, direction=direction)
+    tokenizer.enable_padding(length=4)
+    assert prep.encode(frame)["x"].tolist() == [one.ids for one in tokenizer.encode_batch(frame["x"].tolist())]
+    lists = prep.encode(pd.DataFrame({"x": [["a", "b", "c", "d", "a"]]}))["x"].tolist()
+    assert lists == [[4, 5, 6, 7] if truncation == "keep_start" else [5, 6, 7, 4]]
+    state = prep.to_dict()
+    assert (
+        dp.Preprocessor.from_dict(state, trusted=True).encode(frame)["x"].tolist() == prep.encode(frame)["x"].tolist()
+    )
+    earlier = [state["features"]["x"]["learned"].pop(name) for name in ("first_ids", "last_ids")]
+    assert list(map(list, earlier)) == [[2], [3]]
+    rows = dp.Preprocessor.from_dict(state, trusted=True).encode(frame)["x"].tolist()
+    assert rows[0] == ([2, 4, 5, 6] if truncation == "keep_start" else [5, 6, 7, 3])

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import kernels
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Tensor
 from daskprep.features.checking import memoize
 from daskprep.features.feature import with_parameters
@@ -47,13 +47,22 @@ class LearnedSequence(LearnedTokens):
     scores: Scores = ()  # log-probability of each ordinary token, for "unigram"
     decoder: str = ""  # of a pretrained tokenizer, as in `PretrainedModel`
 
-    added_fields = ("merges", "scores", "decoder")
+    first_ids: tuple[int, ...] = ()  # of tokens that a pretrained tokenizer adds before each text, and
+    last_ids: tuple[int, ...] = ()  # after it: truncation keeps both
+
+    added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         learned = super().from_dict(data)
+        for one in (*learned.first_ids, *learned.last_ids):
+            if type(one) is not int or not 0 <= one < len(learned.vocabulary):
+                raise CorruptDatasetError(f"{one!r:.80} is not the id of a token: restore the file, or fit again")
         return dataclasses.replace(
-            learned, **parse_merges_and_scores(learned.merges, learned.scores, learned.vocabulary)
+            learned,
+            first_ids=tuple(learned.first_ids),
+            last_ids=tuple(learned.last_ids),
+            **parse_merges_and_scores(learned.merges, learned.scores, learned.vocabulary),
         )
 
 
@@ -219,6 +228,8 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             merges=merges,
             scores=scores,
             decoder=pretrained.decoder if pretrained else "",
+            first_ids=pretrained.added_ids[0] if pretrained else (),
+            last_ids=pretrained.added_ids[1] if pretrained else (),
         )
 
     def counts_documents(self) -> bool:
@@ -257,7 +268,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             lists = expand(lists, *parts, lists.values)
         else:
             ids = learned.vocabulary.ids(lists.values)
-        return kernels.pad(
+        encoded = kernels.pad(
             lists.rows,
             lists.codes,
             learned.max_sequence_length,
@@ -268,6 +279,21 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             stop=specials.stop_id,
             keeps_end=self.truncation == "keep_end",
         )
+        self._restore_added_tokens(encoded, lists, ids, learned)
+        return encoded
+
+    def _restore_added_tokens(
+        self, encoded: np.ndarray, lists: kernels.TokenCodes, ids: np.ndarray, learned: LearnedSequence
+    ) -> None:
+        """Put the tokens that a pretrained tokenizer adds to each text back into truncated rows, in place."""
+        keeps_end, length = self.truncation == "keep_end", learned.max_sequence_length
+        added = np.array(learned.first_ids[:length] if keeps_end else learned.last_ids[-length:], np.int64)
+        if not len(added):
+            return
+        rows = np.flatnonzero(np.diff(lists.rows) > length)
+        ends = lists.rows[rows] if keeps_end else lists.rows[rows + 1] - 1
+        rows = rows[ids[lists.codes[ends]] == added[0 if keeps_end else -1]]  # others are lists of tokens
+        encoded[rows, slice(len(added)) if keeps_end else slice(length - len(added), None)] = added
 
     def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
         """Return a mask of the distinct words in the vocabulary; with subwords, of words without unknown subwords."""

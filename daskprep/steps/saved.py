@@ -78,7 +78,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("quantiles", "edges", "counts", "value_edges", "value_counts", "hour_counts"), (list,)),
     **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
-    **dict.fromkeys(("idx2str", "classes"), (list,)),
+    **dict.fromkeys(("idx2str", "classes", "first_ids", "last_ids"), (list,)),
     **dict.fromkeys(("encodings", "decoder"), (str,)),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
@@ -86,6 +86,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 _ITEM_TYPES = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
     "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
+    "first_ids": int, "last_ids": int,
 }  # fmt: skip
 _ULPS = 4
 _ALTERED_HINT = "the file was altered after it was saved: restore it, or save the Preprocessor again"
