@@ -49,14 +49,14 @@ def reason(source, recipe=RAW):
         ("MP3", "MPEG_LAYER_III", 0.05),
     ],
 )
-def test_every_format_gives_the_samples(format, subtype, tolerance):
+def test_decode_audio_formats(format, subtype, tolerance):
     samples = decode_audio(encoded(tone(), format=format, subtype=subtype), RAW)
     assert samples.dtype == np.float32
     assert samples.shape == (16_000,)
     np.testing.assert_allclose(samples, tone(), rtol=0, atol=tolerance)
 
 
-def test_every_kind_of_source_gives_the_same():
+def test_decode_audio_source_types():
     content = encoded(tone(), format="FLAC")
     expected = decode_audio(content, RAW)
     for source in (bytearray(content), memoryview(content), pa.py_buffer(content)):
@@ -68,7 +68,7 @@ def test_channels_are_averaged():
     np.testing.assert_allclose(decode_audio(encoded(stereo, subtype="FLOAT"), RAW), 0.25 * tone(), atol=1e-7)
 
 
-def test_integers_of_an_array_become_fractions_of_their_range():
+def test_integer_samples_are_scaled_to_unit_range():
     for dtype, lowest, middle in [
         (np.int8, -128, 0),
         (np.uint8, 0, 128),
@@ -80,27 +80,27 @@ def test_integers_of_an_array_become_fractions_of_their_range():
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.uint16])
-def test_every_step_of_16_bits_is_exact(dtype):
+def test_int16_samples_are_exact(dtype):
     steps = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
     recipe = AudioRecipe("raw", sampling_rate=16_000)
     expected = (steps.astype(np.float64) - (32_768 if dtype == np.uint16 else 0)) / 32_768
     np.testing.assert_array_equal(decode_audio(encode_wav(steps, 16_000), recipe), expected)
 
 
-def test_a_sound_is_no_view_of_what_it_was_decoded_from():
+def test_decoded_audio_is_not_a_view():
     content = bytearray(encode_wav(tone(), 16_000))
     decode_audio(content, RAW)[:] = 0
     np.testing.assert_array_equal(decode_audio(content, RAW), tone())
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 44_101, 48_000, 96_001])
-def test_other_rates_become_the_rate_of_the_recipe(rate):
+def test_audio_is_resampled_to_rate_of_recipe(rate):
     samples = decode_audio(encoded(tone(rate=rate), rate, subtype="FLOAT"), RAW)
     assert abs(len(samples) - 16_000) <= 1
     np.testing.assert_allclose(samples[300:15_700], tone()[300:15_700], rtol=0, atol=0.002)
 
 
-def test_a_resampled_tone_is_that_of_librosa():
+def test_resampled_tone_equals_librosa():
     librosa = pytest.importorskip("librosa")
     ours = decode_audio(encode_wav(tone(rate=44_100), 44_100), RAW)
     theirs = librosa.resample(tone(rate=44_100), orig_sr=44_100, target_sr=16_000)
@@ -108,7 +108,7 @@ def test_a_resampled_tone_is_that_of_librosa():
 
 
 @pytest.mark.parametrize("rate", [16_000, 8_000, 44_100])
-def test_a_cut_sound_starts_as_the_whole_does(rate):
+def test_truncated_audio_equals_start_of_full_audio(rate):
     noise = np.random.default_rng(0).uniform(-1, 1, 3 * rate).astype(np.float32)
     content = encode_wav(noise, rate)
     cut = decode_audio(content, AudioRecipe("stft", 16_000, length_limit_in_s=1.33))
@@ -146,31 +146,31 @@ def broken_files():
 
 
 @pytest.mark.parametrize("expected", broken_files())
-def test_a_broken_file_is_refused_with_the_reason(expected):
+def test_broken_file_raises_with_reason(expected):
     assert expected in reason(broken_files()[expected])
 
 
-def test_the_header_of_a_rate_that_no_sound_has_is_refused():
+def test_implausible_sampling_rate_raises():
     content = encoded(tone())
     with pytest.raises(MediaError, match="sampling rate of 2,147,483,647"):
         read_audio_info(content[:24] + (2**31 - 1).to_bytes(4, "little") + content[28:])
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(700_000, 1), (1, 700_000)])
-def test_rates_too_far_apart_are_refused_before_a_filter_is_made(rate, wanted):
+def test_extreme_resampling_ratio_raises(rate, wanted):
     recipe = AudioRecipe("raw", sampling_rate=wanted, window_length_in_s=1, window_shift_in_s=1)
     with pytest.raises(MediaError, match=rf"sampling rate of {rate:,} per second: expected"):
         decode_audio(encode_wav(tone(rate=1000), rate), recipe)
 
 
-def test_a_wave_file_that_breaks_off_or_never_knew_its_length_gives_what_it_holds():
+def test_truncated_and_streamed_wav_files_are_decoded():
     content = encoded(tone(), subtype="PCM_16")
     streamed = content[:4] + b"\xff" * 4 + content[8:40] + b"\xff" * 4 + content[44:]
     np.testing.assert_array_equal(decode_audio(streamed, RAW), decode_audio(content, RAW))
     np.testing.assert_array_equal(decode_audio(content[:1044], RAW), decode_audio(content, RAW)[:500])
 
 
-def test_a_stream_of_unknown_length_is_read_up_to_the_limit():
+def test_flac_of_unknown_length_is_decoded():
     flac = encoded(tone(9), format="FLAC")
     unknown = flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
     assert read_audio_info(unknown) == (None, 16_000, 1)
@@ -189,7 +189,7 @@ def test_a_stream_of_unknown_length_is_read_up_to_the_limit():
         (np.array([0, 1e300]), "infinite"),
     ],
 )
-def test_an_array_that_is_no_sound_is_refused(samples, expected):
+def test_encode_wav_invalid_array_raises(samples, expected):
     with pytest.raises(MediaError, match=re.escape(expected)):
         decode_audio(encode_wav(samples, 16_000), RAW)
 
@@ -219,14 +219,14 @@ def test_encode_wav_round_trips(dtype, channels):
     assert len(content) == 44 + samples.nbytes + (14 if dtype is np.float32 else 0)
 
 
-def test_encode_wav_keeps_what_other_arrays_say():
+def test_encode_wav_int32_and_float64_round_trip():
     np.testing.assert_array_equal(decode_audio(encode_wav(np.array([-(2**31), 0], np.int32), 16_000), RAW), [-1, 0])
     np.testing.assert_array_equal(decode_audio(encode_wav(tone().astype(np.float64), 16_000), RAW), tone())
     with pytest.raises(MediaError, match="sampling rate of 0"):
         encode_wav(tone(), 0)
 
 
-def test_recipe_survives_pickle_and_its_digest_tells_settings_apart():
+def test_recipe_pickles_and_digest_depends_on_settings():
     recipe = AudioRecipe("fbank", 8_000, norm="per_file", formats=("WAV",))
     assert recipe == pickle.loads(pickle.dumps(recipe))
     others = [recipe, AudioRecipe("fbank", 8_000), AudioRecipe("stft", 8_000), AudioRecipe("stft", 8_001)]
@@ -245,18 +245,18 @@ def test_recipe_survives_pickle_and_its_digest_tells_settings_apart():
         ({"num_fft_points": 639}, "at least the 640 samples"),
     ],
 )
-def test_a_recipe_without_sense_is_refused(parameters, expected):
+def test_invalid_recipe_raises(parameters, expected):
     with pytest.raises(ConfigError) as caught:
         AudioRecipe(**{"type": "stft", "sampling_rate": 16_000, **parameters})
     assert expected in str(caught.value)
 
 
-def test_seconds_become_samples_without_the_noise_of_floats():
+def test_seconds_to_samples_without_float_error():
     recipe = AudioRecipe("stft", 100, length_limit_in_s=0.57, window_length_in_s=0.29, window_shift_in_s=0.019)
     assert (recipe.limit, recipe.window, recipe.shift) == (57, 29, 1)
 
 
-def test_threads_give_the_same():
+def test_decode_audio_in_threads():
     files = [encoded(tone(hertz=100 * k, rate=22_050), 22_050, "FLAC") for k in range(1, 9)]
     with ThreadPoolExecutor(8) as pool:
         threaded = list(pool.map(lambda file: decode_audio(file, RAW), files * 4))
@@ -270,7 +270,7 @@ def test_importing_needs_no_decoder():
 
 
 @pytest.mark.parametrize("rate", [8_000, 44_100])
-def test_soxr_resamples_as_librosa_does(rate):
+def test_soxr_equals_librosa(rate):
     librosa = pytest.importorskip("librosa")
     wave = np.random.default_rng(0).normal(0, 0.1, 2 * rate).astype(np.float32)
     theirs = librosa.resample(wave, orig_sr=rate, target_sr=16_000)

@@ -1,4 +1,4 @@
-"""Every kind of cell becomes a path or bytes, and what is no medium is told."""
+"""Cells of every kind become a path or bytes, and other cells raise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def only_cell(value: object, kind: MediaKind) -> dict[str, Any]:
     return convert_media_column(cells, kind)[0].as_py()
 
 
-def complaint(value: object, kind: MediaKind) -> str:
+def unreadable_reason(value: object, kind: MediaKind) -> str:
     cells, unreadable = convert_media_objects(["a.png", value], kind)
     assert cells.to_pylist() == [path("a.png"), None]
     assert [row for row, _ in unreadable] == [1]
@@ -56,15 +56,15 @@ def complaint(value: object, kind: MediaKind) -> str:
 @pytest.mark.parametrize(
     "of", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
 )
-def test_column_of_text_holds_paths(of: pa.DataType) -> None:
-    column = pa.array(["gone", "a/ü.png", "", None, "s3://b/c.png"], pa.string()).cast(of)
+def test_text_column_becomes_paths(of: pa.DataType) -> None:
+    column = pa.array(["missing", "a/ü.png", "", None, "s3://b/c.png"], pa.string()).cast(of)
     cells = convert_media_column(column.slice(1), "image")
     assert cells.type == CELL_TYPE
     assert cells.to_pylist() == [path("a/ü.png"), None, None, path("s3://b/c.png")]
 
 
 @pytest.mark.parametrize("of", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)])
-def test_column_of_binary_holds_bytes(of: pa.DataType) -> None:
+def test_binary_column_becomes_bytes(of: pa.DataType) -> None:
     cells = convert_media_column(pa.array([b"ab", None], of), "audio")
     assert cells.to_pylist() == [content(b"ab"), None]
 
@@ -76,7 +76,7 @@ def test_empty_bytes_are_missing() -> None:
     assert convert_media_column([b"", memoryview(b""), *rows], "image").to_pylist() == [None, None, path("a.png"), None]
 
 
-def test_structs_give_bytes_or_else_the_path() -> None:
+def test_structs_prefer_bytes_over_path() -> None:
     rows = [{"bytes": b"x", "path": "a.png"}, {"bytes": None, "path": "a.png"}, {"bytes": None, "path": ""}, None]
     column = pa.array([{"bytes": b"skipped", "path": None}, *rows]).slice(1)
     expected = [content(b"x"), path("a.png"), None, None]
@@ -84,20 +84,20 @@ def test_structs_give_bytes_or_else_the_path() -> None:
     assert convert_media_column(rows, "image").to_pylist() == expected
 
 
-def test_struct_without_one_of_its_fields_is_read() -> None:
+def test_struct_with_one_field() -> None:
     assert convert_media_column(pa.array([{"path": "a.wav", "transcript": "hi"}]), "audio").to_pylist() == [
         path("a.wav")
     ]
     assert convert_media_column(pa.array([{"bytes": b"x"}]), "audio").to_pylist() == [content(b"x")]
 
 
-def test_what_a_missing_struct_hides_stays_hidden() -> None:
+def test_fields_of_null_structs_are_ignored() -> None:
     fields = [pa.array(["hidden", "a"]), pa.array([b"hidden", None])]
     column = pa.StructArray.from_arrays(fields, ["path", "bytes"], mask=pa.array([True, False]))
     assert convert_media_column(column, "image").to_pylist() == [None, path("a")]
 
 
-def test_chunks_and_extension_types_are_read() -> None:
+def test_chunked_and_extension_columns() -> None:
     column = pa.chunked_array([["a"], [], ["b", None]], pa.string())
     assert convert_media_column(column, "image").to_pylist() == [path("a"), path("b"), None]
     assert convert_media_column(pa.chunked_array([], pa.string()), "image").type == CELL_TYPE
@@ -106,7 +106,7 @@ def test_chunks_and_extension_types_are_read() -> None:
 
 
 @pytest.mark.parametrize("column", [pa.nulls(2), pa.array([None, float("nan")], pa.float64())])
-def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
+def test_null_column_is_missing(column: pa.Array) -> None:
     assert convert_media_column(column, "image").to_pylist() == [None, None]
 
 
@@ -129,12 +129,12 @@ def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
         ),
     ],
 )
-def test_columns_that_hold_no_media_are_refused(column: pa.Array, kind: MediaKind, message: str) -> None:
+def test_columns_without_media_raise(column: pa.Array, kind: MediaKind, message: str) -> None:
     with pytest.raises(ColumnError, match=message):
         convert_media_column(column, kind)
 
 
-def test_objects_of_all_kinds_may_be_mixed() -> None:
+def test_objects_of_mixed_kinds() -> None:
     values = [PurePosixPath("a/b.png"), b"x", bytearray(b"y"), memoryview(b"z"), {"path": Path("c.png")}, np.str_("d")]
     cells, unreadable = convert_media_objects(np.array(values, object), "image")
     assert unreadable == []
@@ -144,9 +144,9 @@ def test_objects_of_all_kinds_may_be_mixed() -> None:
 
 @pytest.mark.parametrize("kind", ["image", "audio"])
 def test_missing_objects_are_null(kind: MediaKind) -> None:
-    gone = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", {}, {"bytes": None, "path": float("nan")}]
-    cells, unreadable = convert_media_objects(gone, kind)
-    assert (cells.null_count, unreadable) == (len(gone), [])
+    missing = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", {}, {"bytes": None, "path": float("nan")}]
+    cells, unreadable = convert_media_objects(missing, kind)
+    assert (cells.null_count, unreadable) == (len(missing), [])
     assert convert_media_objects([], kind)[0].type == CELL_TYPE
 
 
@@ -172,11 +172,11 @@ def test_missing_objects_are_null(kind: MediaKind) -> None:
         (([[1.0], [1.0, 2.0]], 8_000), "audio", "tuple: it cannot be converted to an array"),
     ],
 )
-def test_objects_that_are_no_media_are_told(value: object, kind: MediaKind, what: str) -> None:
-    assert complaint(value, kind).startswith(what)
+def test_unsupported_objects_are_unreadable(value: object, kind: MediaKind, what: str) -> None:
+    assert unreadable_reason(value, kind).startswith(what)
 
 
-def test_first_unreadable_object_is_named() -> None:
+def test_first_unreadable_object_error_names_row() -> None:
     with pytest.raises(ColumnError, match=r"row 1 holds no image \(int\), the first of 2 unreadable cells"):
         convert_media_column(["a", 3, 4.5, None], "image")
 
@@ -189,16 +189,16 @@ def test_images_in_memory_become_png() -> None:
     assert pixels(only_cell(colours[0], "image")).tolist() == colours[0].tolist()
 
 
-def test_image_that_cannot_be_read_is_told() -> None:
+def test_undecodable_image_is_unreadable() -> None:
     image = pytest.importorskip("PIL.Image")
     noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype="uint8")
     encoded = only_cell(noise, "image")["bytes"]
-    assert complaint(image.open(io.BytesIO(encoded[:1_000])), "image").startswith("PngImageFile: ")
-    assert complaint(np.array(["no", "pixels"]), "image").startswith("ndarray: ")
+    assert unreadable_reason(image.open(io.BytesIO(encoded[:1_000])), "image").startswith("PngImageFile: ")
+    assert unreadable_reason(np.array(["no", "pixels"]), "image").startswith("ndarray: ")
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 3), (1, 5, 5), (4, 2, 1), (2, 3)])
-def test_tensors_of_images_have_channels_first(shape: tuple[int, ...]) -> None:
+def test_image_tensors_are_channels_first(shape: tuple[int, ...]) -> None:
     torch = pytest.importorskip("torch")
     array = np.arange(np.prod(shape), dtype="uint8").reshape(shape)
     read = pixels(only_cell(torch.tensor(array), "image"))
@@ -206,9 +206,11 @@ def test_tensors_of_images_have_channels_first(shape: tuple[int, ...]) -> None:
     assert read.tolist() == (expected[..., 0] if shape[0] == 1 else expected).tolist()
 
 
-def test_tensor_that_is_no_array_is_told() -> None:
+def test_bfloat16_tensor_is_unreadable() -> None:
     torch = pytest.importorskip("torch")
-    assert complaint(torch.zeros(3, 3, dtype=torch.bfloat16), "image").startswith("Tensor: it cannot be converted")
+    assert unreadable_reason(torch.zeros(3, 3, dtype=torch.bfloat16), "image").startswith(
+        "Tensor: it cannot be converted"
+    )
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_samples_become_wav(value: object) -> None:
     np.testing.assert_array_equal(samples(cell), SOUND)
 
 
-def test_samples_in_columns_become_wav_where_there_are_no_bytes() -> None:
+def test_sample_structs_without_bytes_become_wav() -> None:
     full = {"array": SOUND.tolist(), "sampling_rate": 8_000, "path": "a.wav", "bytes": None}
     rows = [full, full | {"bytes": b"x"}, full | {"array": None}, full | {"array": None, "path": None}, None]
     first, *others = convert_media_column(pa.array(rows), "audio").to_pylist()
@@ -228,7 +230,7 @@ def test_samples_in_columns_become_wav_where_there_are_no_bytes() -> None:
     assert others == [content(b"x"), path("a.wav"), None, None]
 
 
-def test_channels_are_the_shorter_axis() -> None:
+def test_audio_channels_are_shorter_axis() -> None:
     torch = pytest.importorskip("torch")
     stereo = np.stack([SOUND, -SOUND])
     column = pa.array([{"array": stereo.tolist(), "sampling_rate": 8_000}])
@@ -251,13 +253,13 @@ def test_channels_are_the_shorter_axis() -> None:
         (np.array([-1, 0, 0.5], "float64"), [-1, 0, 0.5]),
     ],
 )
-def test_whole_numbers_are_samples_as_files_hold_them(whole: np.ndarray, expected: list[float]) -> None:
+def test_integer_samples_are_scaled(whole: np.ndarray, expected: list[float]) -> None:
     assert samples(only_cell((whole, 8_000), "audio")).tolist() == expected
 
 
 @pytest.mark.parametrize("samples_of", [lambda a: a, lambda a: a[None], lambda a: np.stack([a, -a])])
 @pytest.mark.parametrize("wrapped", [lambda a: a, lambda a: pytest.importorskip("torch").tensor(a)])
-def test_arrays_are_sounds_where_the_feature_says_so(samples_of: Any, wrapped: Any) -> None:
+def test_arrays_are_audio_with_sampling_rate(samples_of: Any, wrapped: Any) -> None:
     array = samples_of(SOUND)
     cells = convert_media_column([wrapped(array), None, (SOUND, 8_000)], "audio", 16_000).to_pylist()
     assert [cell and cell["rate"] for cell in cells] == [16_000, None, 8_000]
@@ -265,7 +267,7 @@ def test_arrays_are_sounds_where_the_feature_says_so(samples_of: Any, wrapped: A
 
 
 @pytest.mark.parametrize("of", [pa.float32(), pa.float64(), pa.int16()])
-def test_lists_are_sounds_of_the_rate_of_the_feature(of: pa.DataType) -> None:
+def test_lists_are_audio_with_sampling_rate(of: pa.DataType) -> None:
     whole = (SOUND * 1_000).astype("int16")
     column = pa.array([whole, None, whole[:3]], pa.list_(of))
     cells = convert_media_column(column, "audio", 16_000).to_pylist()
@@ -276,13 +278,13 @@ def test_lists_are_sounds_of_the_rate_of_the_feature(of: pa.DataType) -> None:
         convert_media_column(column, "audio")
 
 
-def test_grey_images_and_sounds_of_several_channels_are_told_apart_by_the_feature() -> None:
+def test_ambiguous_2d_arrays_depend_on_feature() -> None:
     either, _ = convert_media_objects([np.zeros((2, 5), "float32")], "image")
     assert convert_media_column(either, "image")[0].as_py()["bytes"].startswith(b"\x89PNG")
     assert convert_media_column(either, "audio", 8_000)[0].as_py()["bytes"].startswith(b"RIFF")
 
 
-def test_images_that_are_what_their_files_hold_are_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unmodified_pillow_images_become_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = pytest.importorskip("PIL.Image")
     for suffix in ("png", "jpg", "webp"):
         image.fromarray(np.arange(768, dtype="uint8").reshape(16, 16, 3)).save(tmp_path / f"a.{suffix}")
@@ -295,13 +297,13 @@ def test_images_that_are_what_their_files_hold_are_these_files(tmp_path: Path, m
         assert only_cell(loaded, "image") == path(str(tmp_path / f"a.{suffix}"))
         assert pixels(only_cell(changed, "image")).shape == (4, 4, 3)
         assert only_cell(untouched.copy(), "image")["path"] is None
-    gone = image.open("a.png")
-    gone.load()
+    missing = image.open("a.png")
+    missing.load()
     (tmp_path / "a.png").unlink()
-    assert pixels(only_cell(gone, "image")).shape == (16, 16, 3)
+    assert pixels(only_cell(missing, "image")).shape == (16, 16, 3)
 
 
-def test_samples_beside_the_path_of_their_file_are_that_file(tmp_path: Path) -> None:
+def test_samples_equal_to_their_file_become_path(tmp_path: Path) -> None:
     file = tmp_path / "a.wav"
     pytest.importorskip("soundfile").write(file, SOUND, 8_000, subtype="FLOAT")
     same = {"path": str(file), "array": SOUND, "sampling_rate": 8_000}
@@ -311,7 +313,7 @@ def test_samples_beside_the_path_of_their_file_are_that_file(tmp_path: Path) -> 
         assert only_cell(same | change, "audio")["path"] is None
 
 
-def test_the_file_of_an_array_of_an_image_is_its_path_as_long_as_it_holds_it(tmp_path: Path) -> None:
+def test_image_array_equal_to_its_file_becomes_path(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
     file = tmp_path / "a.png"
     file.write_bytes(encode_png(pixels))

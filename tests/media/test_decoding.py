@@ -1,4 +1,4 @@
-"""Columns of cells become arrays, whatever becomes of cells that are missing or broken."""
+"""Columns of cells become arrays, with missing and broken cells."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def decoded(decoder: MediaDecoder, cells: pa.StructArray) -> tuple[np.ndarray, l
     return out, decoder.decode(cells, out)
 
 
-def test_images_are_decoded_into_their_rows() -> None:
+def test_images_are_decoded_into_rows() -> None:
     cells = convert_media_column([picture(0), picture(1)], "image")
     out, failures = decoded(IMAGES, cells)
     assert not failures
     assert np.array_equal(out, [decode_image(picture(k), RECIPE) for k in (0, 1)])
 
 
-def test_missing_and_broken_images_get_their_colours() -> None:
+def test_missing_and_broken_images_are_filled() -> None:
     out, failures = decoded(IMAGES, convert_media_column([None, b"GIF", picture()], "image"))
     assert [(one.row, one.cell) for one in failures] == [(1, "bytes in memory")]
     assert "not an image" in failures[0].reason
@@ -56,7 +56,7 @@ def test_missing_and_broken_images_get_their_colours() -> None:
     assert np.array_equal(out[2], decode_image(picture(), RECIPE))
 
 
-def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> None:
+def test_failures_are_in_row_order_with_paths(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(picture()[:60])
     cells = convert_media_column(
         [str(tmp_path / "none.png"), None, str(tmp_path / "bad.png"), "http://u:p@:0/x"], "image"
@@ -68,13 +68,13 @@ def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("decoder", [IMAGES, SOUNDS], ids=["image", "audio"])
-def test_a_store_that_fails_is_no_fault_of_a_cell(decoder: MediaDecoder) -> None:
+def test_storage_error_is_not_a_failure_of_cell(decoder: MediaDecoder) -> None:
     cells = convert_media_column(["/a.png"], "image")
     with mock.patch.object(MediaReader, "read", side_effect=OSError("disk")), pytest.raises(OSError, match="disk"):
         decoded(decoder, cells)
 
 
-def test_masks_become_classes_and_unseen_colours_class_0() -> None:
+def test_masks_become_classes_and_unseen_colors_class_0() -> None:
     mask = np.array([[0, 9], [5, 1]], np.uint8)
     recipe = ImageRecipe(2, 2, 1, "crop_or_pad", mask=True)
     decoder = ImageDecoder(MediaReader(), "fill", recipe, (2,), (1,), colours=((0,), (5,), (9,)))
@@ -91,7 +91,7 @@ def test_masks_of_two_levels_are_rounded() -> None:
     assert out.tolist() == [[[0, 1]]]
 
 
-def test_sounds_are_decoded_with_gaps_between_them() -> None:
+def test_audio_with_missing_and_broken_cells() -> None:
     rows = [None, sound(0), b"noise", None, sound(1, 5_000), b"x", None]
     out, failures = decoded(SOUNDS, convert_media_column(rows, "audio"))
     assert [one.row for one in failures] == [2, 5]
@@ -102,7 +102,7 @@ def test_sounds_are_decoded_with_gaps_between_them() -> None:
 
 
 @pytest.mark.parametrize("samples", [1, 1_000, 10**9])
-def test_the_numbers_of_sounds_do_not_depend_on_groups(samples: int) -> None:
+def test_audio_does_not_depend_on_groups(samples: int) -> None:
     cells = convert_media_column([sound(0), None, sound(1), b"x", sound(2)], "audio")
     whole, _ = decoded(SOUNDS, cells)
     with mock.patch.object(decoding, "_GROUP_SAMPLES", samples):
@@ -110,13 +110,13 @@ def test_the_numbers_of_sounds_do_not_depend_on_groups(samples: int) -> None:
 
 
 @pytest.mark.parametrize(("decoder", "kind"), [(IMAGES, "image"), (SOUNDS, "audio")])
-def test_no_cells_are_decoded_and_packed(decoder: MediaDecoder, kind: str) -> None:
+def test_empty_column_is_decoded_and_packed(decoder: MediaDecoder, kind: str) -> None:
     none = convert_media_column([], kind)  # type: ignore[arg-type]
     assert decoded(decoder, none)[0].shape == (0, *decoder.shape)
     assert decoder.pack(none)[0].type == STORED_TYPE
 
 
-def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
+def test_pack_replaces_paths_by_bytes(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(picture())
     gone = str(tmp_path / "gone.png")
     packed, failures = IMAGES.pack(convert_media_column([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
@@ -125,7 +125,7 @@ def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
     assert failures == [Failure(2, gone, "no such file")]
 
 
-def test_what_was_packed_is_decoded_as_its_file_is(tmp_path: Path) -> None:
+def test_packed_cells_decode_like_files(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(sound())
     cells = convert_media_column([str(tmp_path / "a.wav"), None], "audio")
     assert np.array_equal(decoded(SOUNDS, SOUNDS.pack(cells)[0])[0], decoded(SOUNDS, cells)[0])
@@ -141,11 +141,11 @@ CHANGED = {
 
 
 @pytest.mark.parametrize("change", CHANGED)
-def test_another_result_has_another_digest(change: str) -> None:
+def test_digest_depends_on_settings(change: str) -> None:
     assert CHANGED[change].digest() != IMAGES.digest()
 
 
-def test_the_digest_tells_nothing_of_files_and_of_fills_that_are_not_used() -> None:
+def test_digest_ignores_reader_and_unused_fills() -> None:
     assert replace(IMAGES, reader=MediaReader("/elsewhere")).digest() == IMAGES.digest()
     strict = replace(IMAGES, on_error="raise")
     assert replace(strict, broken=(0, 0, 0)).digest() == strict.digest()
@@ -154,7 +154,7 @@ def test_the_digest_tells_nothing_of_files_and_of_fills_that_are_not_used() -> N
 
 
 @pytest.mark.parametrize(("decoder", "content"), [(IMAGES, picture), (SOUNDS, sound)], ids=["image", "audio"])
-def test_a_decoder_is_pickled_and_shared_by_threads(decoder: MediaDecoder, content: object) -> None:
+def test_decoder_pickles_and_is_thread_safe(decoder: MediaDecoder, content: object) -> None:
     cells = convert_media_column([content(k) for k in range(4)], "image")  # type: ignore[operator]
     copy = pickle.loads(pickle.dumps(decoder))
     assert copy == decoder

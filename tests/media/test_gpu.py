@@ -1,4 +1,4 @@
-"""JPEG files decoded on a GPU: by nvImageCodec where there is one, elsewhere by a stand-in that decodes by Pillow."""
+"""JPEG files decoded by nvImageCodec on a GPU, or by a stand-in with Pillow."""
 
 import contextlib
 import importlib.util
@@ -28,7 +28,7 @@ BILINEAR = Image.Resampling.BILINEAR
 
 
 class PillowLibrary:
-    """Stands for nvImageCodec: decodes by Pillow, and notes how many files it was given at once."""
+    """A stand-in for nvImageCodec: decodes with Pillow, and records the number of files per call."""
 
     Backend = staticmethod(lambda kind: kind)
     BackendKind = SimpleNamespace(HW_GPU_ONLY="circuits", HYBRID_CPU_GPU="both")
@@ -37,7 +37,7 @@ class PillowLibrary:
     DecodeParams = SimpleNamespace
 
     def __init__(self):
-        self.given = []
+        self.batch_sizes = []
         self.kinds = []
         self.unknown = lambda data: False
 
@@ -46,7 +46,7 @@ class PillowLibrary:
         return self
 
     def decode(self, files, params, cuda_stream):
-        self.given.append(len(files))
+        self.batch_sizes.append(len(files))
         return [None if self.unknown(data) else self._decoded(data, params.sample_format) for data in files]
 
     def _decoded(self, data, mode):
@@ -56,7 +56,7 @@ class PillowLibrary:
 
 @pytest.fixture
 def library(monkeypatch):
-    """The stand-in."""
+    """Return the stand-in."""
     one = PillowLibrary()
     monkeypatch.setattr(gpu, "_current_device", lambda: torch.device("cpu"))
     monkeypatch.setattr(gpu, "_decoders", {})
@@ -68,7 +68,7 @@ def library(monkeypatch):
 
 @pytest.fixture
 def decoder_of_files(request):
-    """What decodes on the GPU of this machine, or the stand-in."""
+    """Use the GPU of this machine, or the stand-in."""
     if not HAS_GPU:
         request.getfixturevalue("library")
 
@@ -93,7 +93,7 @@ def png(image):
 
 
 def decoded(files, recipe, decoder="gpu", on_error="raise"):
-    """The pixels of files, and those that failed."""
+    """Return the pixels of files, and the failures."""
     data = [None if file is None else {"bytes": file, "path": None} for file in files]
     recipe = ImageRecipe(**{**vars(recipe), "decoder": decoder})
     colour = (9,) * recipe.channels
@@ -121,7 +121,7 @@ RECIPES = [
 @pytest.mark.usefixtures("decoder_of_files")
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_it_agrees_with_pillow_for_every_orientation(recipe, mode):
+def test_orientations_equal_pillow(recipe, mode):
     files = [jpeg(picture(600, 400, mode), orientation) for orientation in range(1, 9)]
     (ours, none), (pillows, _) = decoded(files, recipe), decoded(files, recipe, "pillow")
     assert not none
@@ -143,14 +143,14 @@ def test_it_agrees_with_pillow_for_every_orientation(recipe, mode):
     ],
     ids=str,
 )
-def test_it_agrees_with_pillow_for_every_kind_of_jpeg(options):
+def test_jpeg_variants_equal_pillow(options):
     file = jpeg(picture(333, 217), **options)
     recipe = ImageRecipe(217, 333, 3)
     assert difference(decoded([file], recipe)[0], decoded([file], recipe, "pillow")[0]) < 1.5
 
 
 @pytest.mark.usefixtures("decoder_of_files")
-def test_pixels_are_the_same_in_any_company():
+def test_pixels_do_not_depend_on_batch():
     noise = np.random.default_rng(0).integers(0, 256, (37, 90, 90, 3)).astype(np.uint8)
     sizes = [(50 + 3 * number, 90 - number) for number in range(37)]
     files = [jpeg(Image.fromarray(one).resize(size)) for one, size in zip(noise, sizes, strict=True)]
@@ -163,7 +163,7 @@ def test_pixels_are_the_same_in_any_company():
 
 
 @pytest.mark.usefixtures("decoder_of_files")
-def test_what_is_no_plain_jpeg_is_decoded_by_pillow():
+def test_other_files_are_decoded_by_pillow():
     progressive, plain_colours = jpeg(picture(), progressive=True), jpeg(picture(), keep_rgb=True)
     files = [
         png(picture()),
@@ -183,7 +183,7 @@ def test_what_is_no_plain_jpeg_is_decoded_by_pillow():
 
 
 @pytest.mark.usefixtures("decoder_of_files")
-def test_broken_files_are_failures_by_row_and_leave_the_others_alone():
+def test_broken_files_are_failures_by_row():
     good = jpeg(picture())
     files = [b"", good, good[:-2], good[: len(good) // 2], b"\xff\xd8\xff" + bytes(30), good]
     out, failures = decoded(files, ImageRecipe(40, 60, 3), on_error="fill")
@@ -193,7 +193,7 @@ def test_broken_files_are_failures_by_row_and_leave_the_others_alone():
     np.testing.assert_array_equal(out[1], out[5])
 
 
-def test_what_the_gpu_cannot_decode_pillow_does(library):
+def test_undecodable_files_fall_back_to_pillow(library):
     good, other = jpeg(picture()), jpeg(picture(61, 41))
     library.unknown = lambda data: data == other
     recipe = ImageRecipe(20, 30, 3)
@@ -203,7 +203,7 @@ def test_what_the_gpu_cannot_decode_pillow_does(library):
     np.testing.assert_array_equal(out[[0, 2]], pillows[[0, 2]])
 
 
-def test_one_bad_file_that_fails_its_whole_call_leaves_the_others_alone(library):
+def test_file_failing_its_call_does_not_affect_others(library):
     bad, good = jpeg(picture(61, 41)), jpeg(picture())
     plain = library.decode
 
@@ -219,17 +219,17 @@ def test_one_bad_file_that_fails_its_whole_call_leaves_the_others_alone(library)
     np.testing.assert_array_equal(out[[1]], decoded([bad], recipe, "pillow")[0])
 
 
-def test_few_files_are_decoded_at_once(library, monkeypatch):
+def test_batch_size_is_limited_by_memory(library, monkeypatch):
     file, recipe = jpeg(picture()), ImageRecipe(40, 60, 3)
     expected = decoded([file], recipe)[0][0]
     target = gpu.Target(*recipe.shape, crop=False)
     monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     out = decoded([file] * 5, recipe)[0]
-    assert library.given == [1, 2, 2, 1]
+    assert library.batch_sizes == [1, 2, 2, 1]
     np.testing.assert_array_equal(out, [expected] * 5)
 
 
-def test_groups_let_go_of_files_before_others_are_read(monkeypatch):
+def test_group_files_reads_lazily(monkeypatch):
     target, read = gpu.Target(3, 4, 4, crop=False), []
     monkeypatch.setattr(gpu, "_MAX_BYTES", 3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
 
@@ -244,15 +244,15 @@ def test_groups_let_go_of_files_before_others_are_read(monkeypatch):
     assert [list(group) for group in groups] == [[3, 4, 5], [6, 7]]
 
 
-def test_very_large_images_are_for_pillow(library, monkeypatch):
+def test_very_large_images_are_decoded_by_pillow(library, monkeypatch):
     monkeypatch.setattr(gpu, "_MAX_PIXELS", 60 * 40)
     files, recipe = [jpeg(picture()), jpeg(picture(100, 100))], ImageRecipe(40, 60, 3)
     out = decoded(files, recipe)[0]
-    assert library.given == [1]
+    assert library.batch_sizes == [1]
     np.testing.assert_array_equal(out[1], decoded(files, recipe, "pillow")[0][1])
 
 
-def test_errors_of_the_gpu_are_no_failures_of_files(library):
+def test_gpu_errors_propagate(library):
     def out_of_memory(data):
         raise torch.OutOfMemoryError("no memory")
 
@@ -263,7 +263,7 @@ def test_errors_of_the_gpu_are_no_failures_of_files(library):
 
 @pytest.mark.usefixtures("decoder_of_files")
 @pytest.mark.parametrize("mode", ["lazy", "lazy_cached", "eager"])
-def test_datasets_and_loaders_decode_by_it(mode, tmp_path):
+def test_datasets_and_loaders_decode_on_gpu(mode, tmp_path):
     frame = pd.DataFrame({"photo": [jpeg(picture(50 + row, 40)) for row in range(40)], "row": range(40)})
 
     def rows(decoder):
@@ -279,18 +279,18 @@ def test_datasets_and_loaders_decode_by_it(mode, tmp_path):
     assert difference(rows("gpu"), rows("pillow")) < 1
 
 
-def test_masks_have_another_decoder():
+def test_masks_on_gpu_raise():
     with pytest.raises(ConfigError, match="decodes no masks"):
         dp.Image(num_classes=2, jpeg_decoder="gpu").fit(pd.DataFrame({"photo": [png(picture())]}))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_missing_gpu_is_named():
+def test_missing_gpu_raises():
     with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
         decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
 
 
-def test_fitting_needs_no_gpu_and_another_decoder_can_be_set_where_there_is_none(monkeypatch, tmp_path):
+def test_fit_without_gpu_and_change_decoder(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     frame = pd.DataFrame({"photo": [jpeg(picture()), jpeg(picture(50, 40))]})
     photo = dp.Image(height=24, width=24, num_channels=3, jpeg_decoder="gpu", on_error="fill", expand_to="uint8")
@@ -306,14 +306,14 @@ def test_fitting_needs_no_gpu_and_another_decoder_can_be_set_where_there_is_none
     np.testing.assert_array_equal(found, prep.encode(frame)["photo"])
 
 
-def test_a_missing_package_is_named(library, monkeypatch):
+def test_missing_package_raises(library, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
     with pytest.raises(ImportError, match="pip install .nvidia-nvimgcodec-cu13"):
         decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
 
 
 @pytest.mark.parametrize("circuits", [True, False])
-def test_a_gpu_without_circuits_for_jpeg_decodes_all_the_same_and_one_without_either_is_an_error(library, circuits):
+def test_gpu_without_jpeg_hardware_falls_back_or_raises(library, circuits):
     def made(device_id, backends):
         library.kinds += backends
         if backends == ["circuits"] or not circuits:
@@ -329,21 +329,21 @@ def test_a_gpu_without_circuits_for_jpeg_decodes_all_the_same_and_one_without_ei
     assert library.kinds == ["circuits", "both"]
 
 
-def decoded_meanwhile(library, files, recipes, then=lambda data: False):
-    """Have threads decode a file each while another one's is at work, and return their futures."""
-    begun, go = threading.Event(), threading.Event()
+def decode_concurrently(library, files, recipes, then=lambda data: False):
+    """Decode a file per thread while another call is running, and return the futures."""
+    started, go = threading.Event(), threading.Event()
 
     def unknown(data):
-        if begun.is_set():
+        if started.is_set():
             return then(data)
-        begun.set()
+        started.set()
         assert go.wait(60)
         return False
 
     library.unknown = unknown
     with ThreadPoolExecutor(len(files) + 1) as pool:
         first = pool.submit(decoded, [jpeg(picture())], recipes[0])
-        assert begun.wait(60)
+        assert started.wait(60)
         others = [pool.submit(decoded, [file], recipe) for file, recipe in zip(files, recipes, strict=True)]
         [decoder] = gpu._decoders.values()
         while len(decoder._pending) < len(files):
@@ -353,38 +353,38 @@ def decoded_meanwhile(library, files, recipes, then=lambda data: False):
     return others
 
 
-def test_files_that_threads_wait_for_are_decoded_at_once(library):
+def test_waiting_threads_share_one_call(library):
     files = [jpeg(picture(50 + number, 40)) for number in range(6)]
     recipe = ImageRecipe(20, 30, 3)
-    others = decoded_meanwhile(library, files, [recipe] * 6)
-    assert library.given == [1, 6]
+    others = decode_concurrently(library, files, [recipe] * 6)
+    assert library.batch_sizes == [1, 6]
     for file, other in zip(files, others, strict=True):
         np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
 
 
-def test_grey_and_colours_are_decoded_apart_and_no_more_than_there_is_room_for(library, monkeypatch):
+def test_shared_calls_split_by_channels_and_memory(library, monkeypatch):
     file, colours, grey = jpeg(picture()), ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
     target = gpu.Target(*colours.shape, crop=False)
     monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     recipes = [colours, colours, colours, grey, colours]
-    others = decoded_meanwhile(library, [file] * 5, recipes)
-    assert sum(library.given) == 6
-    assert max(library.given) <= 2
+    others = decode_concurrently(library, [file] * 5, recipes)
+    assert sum(library.batch_sizes) == 6
+    assert max(library.batch_sizes) <= 2
     for other, recipe in zip(others, recipes, strict=True):
         np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, KeyboardInterrupt])
-def test_an_error_reaches_every_thread_whose_files_were_decoded(library, error):
+def test_error_of_shared_call_reaches_every_thread(library, error):
     def fails(data):
         raise error("no memory")
 
-    for other in decoded_meanwhile(library, [jpeg(picture())] * 3, [ImageRecipe(4, 4, 3)] * 3, fails):
+    for other in decode_concurrently(library, [jpeg(picture())] * 3, [ImageRecipe(4, 4, 3)] * 3, fails):
         with pytest.raises(error):
             other.result()
 
 
-def test_the_error_for_a_file_names_its_row(library, tmp_path):
+def test_broken_file_error_names_row(library, tmp_path):
     frame = pd.DataFrame({"photo": [jpeg(picture()), jpeg(picture())[:-2]]})
     photo = dp.Image(height=4, width=4, num_channels=3, mode="eager", jpeg_decoder="gpu")
     with pytest.raises(MediaError, match='column "photo", row 1: .*cut short'):

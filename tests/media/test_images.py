@@ -22,7 +22,7 @@ BILINEAR = Image.Resampling.BILINEAR
 
 
 def picture(width=60, height=40, mode="RGB"):
-    """A smooth picture without symmetry, so that every turn of it differs and JPEG keeps it."""
+    """Return a smooth image without symmetry: its orientations differ, and JPEG preserves it."""
     coarse = np.random.default_rng(7).integers(0, 256, (4, 6, 4), dtype=np.uint8)
     return Image.fromarray(coarse).convert("RGB").resize((width, height), BILINEAR).convert(mode)
 
@@ -37,7 +37,7 @@ def saved(image, kind="PNG", **options):
 
 
 def plain(image):
-    """The pixels of an image of Pillow, channels first."""
+    """Return the pixels of a Pillow image, channels first."""
     pixels = np.asarray(image)
     return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
 
@@ -56,7 +56,7 @@ def chunk(name, content):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_each_format_gives_the_pixels_that_pillow_gives(kind):
+def test_formats_equal_pillow(kind):
     data = saved(picture(), kind)
     image = picture() if kind == "NPY" else Image.open(io.BytesIO(data)).convert("RGB")
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 3)), plain(image))
@@ -67,14 +67,14 @@ def test_each_format_gives_the_pixels_that_pillow_gives(kind):
 @pytest.mark.parametrize("size", [(64, 48), (100, 50), (400, 900)])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(("jpeg_scale", "most"), [(1, 1.5), (2, 0.7)])
-def test_large_jpegs_differ_little_from_plain_pillow(size, channels, jpeg_scale, most):
+def test_scaled_jpeg_is_close_to_pillow(size, channels, jpeg_scale, most):
     data = saved(picture(900, 700), "JPEG", quality=90)
     expected = Image.open(io.BytesIO(data)).convert("L" if channels == 1 else "RGB").resize(size, BILINEAR)
     decoded = decode_image(data, ImageRecipe(size[1], size[0], channels, jpeg_scale=jpeg_scale))
     assert difference(decoded, plain(expected)) < most
 
 
-def test_every_kind_of_source_gives_the_same():
+def test_decode_image_source_types():
     data = saved(picture())
     recipe = ImageRecipe(20, 20, 3)
     expected = decode_image(data, recipe)
@@ -85,7 +85,7 @@ def test_every_kind_of_source_gives_the_same():
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"])
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
-def test_modes_become_the_wanted_channels(mode, channels):
+def test_modes_are_converted_to_channels(mode, channels):
     image = picture(mode="RGB").convert(mode) if mode != "LAB" else Image.new("LAB", (60, 40), (128, 128, 128))
     kind = "TIFF" if mode in {"CMYK", "YCbCr", "LAB"} else "PNG"
     pixels = decode_image(saved(image, kind), exact(40, 60, channels))
@@ -96,7 +96,7 @@ def test_modes_become_the_wanted_channels(mode, channels):
         assert (pixels[-1] == 255).all()
 
 
-def test_alpha_is_kept_dropped_or_made_up():
+def test_alpha_channel():
     image = Image.fromarray(np.array([[[10, 20, 30, 0], [40, 50, 60, 128]]], dtype=np.uint8))
     data = saved(image)
     assert decode_image(data, exact(1, 2, 4))[3].tolist() == [[0, 128]]
@@ -108,7 +108,7 @@ def test_alpha_is_kept_dropped_or_made_up():
 @pytest.mark.parametrize(("mode", "transparency", "channels"), [
     ("P", bytes([0, 255] * 8), 4), ("P", 0, 4), ("RGB", (1, 2, 3), 4), ("L", 7, 2), ("1", 0, 2),
 ])  # fmt: skip
-def test_a_transparent_colour_is_alpha(mode, transparency, channels):
+def test_transparent_color_becomes_alpha(mode, transparency, channels):
     image = picture().quantize(16) if mode == "P" else picture(mode=mode)
     data = saved(image, transparency=transparency)
     assert read_image_size(data) == (40, 60, channels)
@@ -118,13 +118,13 @@ def test_a_transparent_colour_is_alpha(mode, transparency, channels):
 
 
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
-def test_sixteen_bits_are_scaled_not_cut(kind):
+def test_uint16_pixels_are_scaled(kind):
     values = np.array([[0, 128, 129, 257, 1000, 65534, 65535]], dtype=np.uint16)
     pixels = decode_image(saved(Image.fromarray(values), kind), exact(1, 7, 1))
     assert pixels.tolist() == [[[0, 0, 1, 1, 4, 255, 255]]]
 
 
-def test_wide_integers_and_floats_of_unknown_range_are_refused():
+def test_pixels_out_of_range_raise():
     wide = Image.fromarray(np.array([[0, 65_536]], dtype=np.int32))
     with pytest.raises(MediaError, match="range from 0 to 65536: expected 0 to 65535"):
         decode_image(saved(wide, "TIFF"), exact(1, 2, 1))
@@ -137,7 +137,7 @@ def test_wide_integers_and_floats_of_unknown_range_are_refused():
 
 @pytest.mark.parametrize("turn", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF"])
-def test_orientation_is_carried_out(kind, turn):
+def test_exif_orientation_is_applied(kind, turn):
     exif = Image.Exif()
     exif[0x0112] = turn
     data = saved(picture(600, 400), kind, exif=exif)
@@ -153,7 +153,7 @@ def test_orientation_is_carried_out(kind, turn):
     b"", b"Exif\0\0", b"Exif\0\0junk", b"Exif\0\0II*\0\xff\xff\xff\xff", b"Exif\0\0II*\0\x08\0\0\0\xff\xff\x12\x01",
     b"Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x09\0\0\0",
 ])  # fmt: skip
-def test_broken_orientation_is_none(exif):
+def test_broken_exif_is_ignored(exif):
     data = saved(picture(), "PNG")
     data = data[:33] + chunk(b"eXIf", exif) + data[33:]
     assert read_image_size(data) == (40, 60, 3)
@@ -161,21 +161,21 @@ def test_broken_orientation_is_none(exif):
 
 
 @pytest.mark.parametrize("kind", ["GIF", "PNG", "WEBP", "TIFF"])
-def test_of_an_animation_the_first_frame_counts(kind):
+def test_animation_uses_first_frame(kind):
     options = {"lossless": True} if kind == "WEBP" else {}
     first, second = picture(mode="L"), picture(mode="L").transpose(Image.Transpose.ROTATE_180)
     data = saved(first, kind, save_all=True, append_images=[second], **options)
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 1)), plain(first))
 
 
-def test_cmyk_jpeg_gives_colours():
+def test_cmyk_jpeg_colors():
     pixels = decode_image(saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG"), ImageRecipe(8, 8, 3))
     assert np.abs(pixels.mean(axis=(1, 2)) - [255, 0, 0]).max() < 4
 
 
 @pytest.mark.parametrize(("old", "new"), [((5, 8), (5, 8)), ((5, 8), (9, 3)), ((2, 3), (5, 4)), ((1, 1), (3, 4)),
                                           ((10, 9), (3, 4))])  # fmt: skip
-def test_crop_or_pad_cuts_the_centre_and_repeats_edges(old, new):
+def test_crop_or_pad_centers_and_repeats_edges(old, new):
     image = np.arange(old[0] * old[1], dtype=np.uint8).reshape(old)
     rows, columns = (
         np.clip(np.arange(n) + (round((o - n) / 2) if o > n else -((n - o) // 2)), 0, o - 1)
@@ -185,7 +185,7 @@ def test_crop_or_pad_cuts_the_centre_and_repeats_edges(old, new):
     np.testing.assert_array_equal(decode_image(encode_png(image), exact(*new, 1))[0], expected)
 
 
-def test_numpy_arrays_of_every_layout_and_type():
+def test_encode_png_layouts_and_dtypes():
     rows = np.random.default_rng(0).integers(0, 256, (6, 8, 3), dtype=np.uint8)
     expected = rows.transpose(2, 0, 1)
     recipe = exact(6, 8, 3)
@@ -202,19 +202,19 @@ def test_numpy_arrays_of_every_layout_and_type():
     (np.zeros(4, np.uint8), r"shape \(4,\)"), (np.zeros((9, 9, 9), np.uint8), r"shape \(9, 9, 9\)"),
     (np.zeros((0, 4), np.uint8), r"shape \(0, 4\)"),
 ])  # fmt: skip
-def test_numpy_arrays_that_are_no_images_are_refused(array, reason):
+def test_encode_png_invalid_array_raises(array, reason):
     with pytest.raises(MediaError, match=reason):
         encode_png(array)
 
 
-def test_one_pixel_is_an_image():
+def test_image_of_one_pixel():
     assert decode_image(saved(Image.new("RGB", (1, 1), (1, 2, 3)), "BMP"), ImageRecipe(2, 2, 3)).tolist() == [
         [[1, 1], [1, 1]], [[2, 2], [2, 2]], [[3, 3], [3, 3]],
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_files_cut_short_are_errors(kind):
+def test_truncated_files_raise(kind):
     data = saved(picture(), kind)
     for length in (len(data) // 2, len(data) - 30, 20, 9):
         with pytest.raises(MediaError, match="cut short: |it starts with"):
@@ -229,14 +229,14 @@ def test_files_cut_short_are_errors(kind):
     (b"<svg></svg>", "it is not an image"), (b"%!PS-Adobe", "it is not an image"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Truncated File Read")
-def test_what_is_no_image_is_an_error(data, reason):
+def test_invalid_image_raises(data, reason):
     with pytest.raises(MediaError, match=reason):
         decode_image(data, ImageRecipe(4, 4, 3))
     with pytest.raises(MediaError, match=reason):
         read_image_size(data)
 
 
-def test_any_damage_gives_pixels_or_a_media_error():
+def test_damaged_files_decode_or_raise_media_error():
     random = np.random.default_rng(3)
     files = [saved(picture(), kind) for kind in FORMATS if kind != "TIFF"]  # libtiff reports on the terminal
     recipe = ImageRecipe(8, 8, 3)
@@ -270,28 +270,28 @@ def bombs():
 
 
 @pytest.mark.parametrize("data", list(bombs()), ids=["PNG", "PPM", "GIF", "BMP", "WEBP"])
-def test_bombs_are_refused_by_their_headers(data):
+def test_decompression_bombs_raise(data):
     for call in (lambda: decode_image(data, ImageRecipe(4, 4, 3)), lambda: read_image_size(data)):
         with pytest.raises(MediaError, match="30000 x 20000 pixels: expected at most max_pixels=100,000,000"):
             call()
 
 
 @pytest.mark.parametrize("lossless", [True, False])
-def test_the_size_of_webp_is_read_before_pillow_does(lossless):
+def test_webp_size_is_read_from_header(lossless):
     data = saved(picture(61, 43), "WEBP", lossless=lossless)
     with pytest.raises(MediaError, match="61 x 43 pixels"):
         read_image_size(data, max_pixels=2_622)
     assert read_image_size(data, max_pixels=2_623) == (43, 61, 3)
 
 
-def test_large_images_within_the_limit_are_no_bombs_to_pillow(monkeypatch):
+def test_pillow_pixel_limit_is_not_applied(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # a warning, and from 200 on an error, of `Image.open`
     for size in ((15, 10), (60, 40)):
         decode_image(saved(picture(*size)), ImageRecipe(4, 4, 3))
     assert Image.MAX_IMAGE_PIXELS == 100
 
 
-def test_formats_that_are_not_allowed_are_refused():
+def test_formats_not_allowed_raise():
     with pytest.raises(MediaError, match="it is a GIF file. Expected one of JPEG, PNG"):
         decode_image(saved(picture(), "GIF"), ImageRecipe(4, 4, 3, formats=("JPEG", "PNG")))
     with pytest.raises(MediaError, match="it is not an image"):
@@ -307,7 +307,7 @@ def test_out_is_written_and_returned():
     assert not batch[[0, 2]].any()
 
 
-def test_threads_give_the_same():
+def test_decode_image_in_threads():
     files = [saved(picture(300, 200 + n), "JPEG") for n in range(40)]
     recipe = ImageRecipe(50, 50, 3)
     expected = np.stack([decode_image(file, recipe) for file in files])
@@ -317,7 +317,7 @@ def test_threads_give_the_same():
     np.testing.assert_array_equal(batch, expected)
 
 
-def test_opencv_agrees_with_pillow():
+def test_opencv_equals_pillow():
     pytest.importorskip("cv2")
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -332,7 +332,7 @@ def test_opencv_agrees_with_pillow():
 
 
 @pytest.mark.parametrize(("found", "wanted"), [(224, 224), (100, 224), (250, 224), (448, 224), (500, 224), (1999, 224)])
-def test_the_filter_before_linear_interpolation_is_as_smooth_as_pillows(found, wanted):
+def test_smoothing_kernel_variance_equals_pillow(found, wanted):
     weights = images._smoothing_kernel(found, wanted).astype(float)
     places = np.arange(len(weights)) - len(weights) // 2
     assert len(weights) % 2 == 1
@@ -343,12 +343,12 @@ def test_the_filter_before_linear_interpolation_is_as_smooth_as_pillows(found, w
 
 @pytest.mark.parametrize("size", [(500, 375), (640, 240), (224, 224), (150, 120)])
 @pytest.mark.parametrize("channels", [1, 3, 4])
-def test_opencv_brings_images_to_size_as_pillow_does(size, channels):
+def test_opencv_resize_is_close_to_pillow(size, channels):
     cv2 = pytest.importorskip("cv2")
     noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3)).astype(np.uint8)
     data = saved(Image.fromarray(noise), "JPEG", quality=95)
     ours, pillows = (decode_image(data, ImageRecipe(224, 224, channels, decoder=by)) for by in ("opencv", "pillow"))
-    # Nothing is harder than noise: interpolation alone is several times as far away.
+    # Noise is the hardest case: plain interpolation differs several times more.
     decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if channels > 1 else cv2.IMREAD_GRAYSCALE)
     plain = np.atleast_3d(cv2.resize(decoded, (224, 224)))[:, :, ::-1].transpose(2, 0, 1)
     assert difference(ours, pillows) < 4
@@ -356,7 +356,7 @@ def test_opencv_brings_images_to_size_as_pillow_does(size, channels):
         assert difference(ours[: len(plain)], pillows[: len(plain)]) < difference(plain, pillows[: len(plain)]) / 4
 
 
-def test_a_missing_decoder_is_named(monkeypatch):
+def test_missing_opencv_raises(monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     recipe = ImageRecipe(4, 4, 3, decoder="opencv")
     with pytest.raises(ImportError, match="pip install opencv"):
@@ -364,12 +364,12 @@ def test_a_missing_decoder_is_named(monkeypatch):
     assert decode_image(saved(picture(), "PNG"), recipe).shape == (3, 4, 4)
 
 
-def test_importing_the_module_imports_no_pillow():
+def test_importing_module_does_not_import_pillow():
     code = "import sys, daskprep.media.images; assert not {'PIL', 'cv2'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_recipes_survive_pickle_and_differ_in_digest():
+def test_recipe_pickles_and_digest_depends_on_settings():
     recipe = ImageRecipe(3, 4, 1, formats=("PNG",), mask=True)
     assert pickle.loads(pickle.dumps(recipe)).digest() == recipe.digest()
     assert recipe.shape == (1, 3, 4)
@@ -385,12 +385,12 @@ def test_recipes_survive_pickle_and_differ_in_digest():
     ({"height": 0}, "height is 0"), ({"channels": 5}, "channels is 5: expected one of 1, 2, 3, 4"),
     ({"formats": ["PGN"]}, 'mean "PNG"'),
 ])  # fmt: skip
-def test_recipes_that_make_no_sense_are_refused(change, message):
+def test_invalid_recipe_raises(change, message):
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(ImageRecipe(3, 4, 1), **change)
 
 
-def test_encoded_arrays_decode_to_the_same():
+def test_encode_png_round_trips():
     random = np.random.default_rng(1)
     for shape in ((5, 7), (5, 7, 2), (5, 7, 3), (4, 9, 7)):
         array = random.integers(0, 256, shape, dtype=np.uint8)
@@ -402,7 +402,7 @@ def test_encoded_arrays_decode_to_the_same():
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(deep)))), deep)
 
 
-def test_equal_pixels_give_equal_files():
+def test_encode_png_is_deterministic():
     first, second = picture(), picture()
     second.info.update(dpi=(72, 72), comment="b", icc_profile=b"profile")
     assert encode_png(first) == encode_png(second) == encode_png(np.asarray(first))
@@ -410,7 +410,7 @@ def test_equal_pixels_give_equal_files():
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I", "F", "I;16"])
-def test_images_of_pillow_are_encoded_whatever_their_mode(mode):
+def test_encode_png_pillow_modes(mode):
     grey = picture(mode="L")
     image = {
         "I": lambda: Image.fromarray(np.asarray(grey).astype(np.int32) * 257),
@@ -422,7 +422,7 @@ def test_images_of_pillow_are_encoded_whatever_their_mode(mode):
     np.testing.assert_array_equal(pixels, plain(expected.convert("RGB")))
 
 
-def test_images_of_pillow_are_encoded_upright_and_stay_as_they_are():
+def test_encode_png_applies_orientation_and_keeps_input():
     exif = Image.Exif()
     exif[0x0112] = 6
     image = Image.open(io.BytesIO(saved(picture(), "PNG", exif=exif)))
@@ -449,7 +449,7 @@ def test_inferred_sizes(sizes, expected):
     assert infer_size(sizes) == expected
 
 
-def test_class_maps_are_sorted_colours_and_map_back():
+def test_class_colors_are_sorted_and_map_to_labels():
     colours = np.array([[0, 0, 0], [0, 200, 1], [7, 0, 0], [255, 255, 255]], dtype=np.uint8)
     labels = np.random.default_rng(0).integers(0, 4, (9, 11), dtype=np.uint8)
     mask = colours[labels].transpose(2, 0, 1)
@@ -463,14 +463,14 @@ def test_class_maps_are_sorted_colours_and_map_back():
     assert unseen == np.isin(labels, [1, 3]).sum()
 
 
-def test_two_levels_round_before_classes_are_counted():
+def test_two_level_masks_are_rounded():
     mask = np.array([[[0, 3, 127, 128, 250]]], dtype=np.uint8)
     assert find_class_colours([mask]).ravel().tolist() == [0, 3, 127, 128, 250]
     classes, unseen = map_to_classes(mask, np.array([[0], [255]], np.uint8), two_levels=True)
     assert (classes.tolist(), unseen) == ([[0, 0, 0, 1, 1]], 0)
 
 
-def test_class_maps_refuse_what_has_no_classes():
+def test_class_colors_invalid_masks_raise():
     ramp = np.arange(130, dtype=np.uint8).reshape(1, 10, 13)
     with pytest.raises(MediaError, match="more than 128 colors"):
         find_class_colours([ramp])
@@ -481,7 +481,7 @@ def test_class_maps_refuse_what_has_no_classes():
         map_to_classes(ramp, np.zeros((2, 3), np.uint8))
 
 
-def test_masks_keep_their_labels():
+def test_masks_are_resized_without_interpolation():
     labels = np.array([[0, 1], [7, 255]], dtype=np.uint16)
     recipe = ImageRecipe(6, 6, 1, mask=True)
     found = decode_image(encode_png(labels), recipe)[0]
@@ -493,7 +493,7 @@ def test_masks_keep_their_labels():
     np.testing.assert_array_equal(decode_image(jpeg, ImageRecipe(40, 50, 3, mask=True)), plain(nearest))
 
 
-def test_the_end_of_a_jpeg_is_not_that_of_its_thumbnail():
+def test_jpeg_end_marker_in_comment_is_ignored():
     if importlib.util.find_spec("cv2") is None:
         pytest.skip("needs OpenCV")
     data = saved(picture(), "JPEG", comment=b"thumbnail \xff\xd9")
@@ -502,7 +502,7 @@ def test_the_end_of_a_jpeg_is_not_that_of_its_thumbnail():
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA"])
-def test_pixels_are_the_same_where_pillow_does_not_share_its_memory(mode):
+def test_pixels_do_not_depend_on_pillow_memory_blocks(mode):
     image = picture(width=300, height=200, mode=mode)
     recipe = ImageRecipe(height=150, width=160, channels=len(mode))
     resized = np.asarray(image.resize((160, 150), BILINEAR, reducing_gap=2.0)).transpose(2, 0, 1)
@@ -521,7 +521,7 @@ def npy(array):
     return file.getvalue()
 
 
-def test_arrays_in_files_are_the_images_that_they_are_in_memory():
+def test_npy_files_equal_arrays_in_memory():
     random = np.random.default_rng(1)
     colours = random.integers(0, 256, (7, 9, 3), np.uint8)
     deep = random.integers(0, 65_536, (7, 9), np.uint16)
@@ -541,12 +541,12 @@ def test_arrays_in_files_are_the_images_that_they_are_in_memory():
     (npy(np.zeros((2, 2), np.int64)), "array of int64"), (b"\x93NUMPY\x01\x00", "not a .npy file"),
     (npy(np.zeros((9, 9), np.uint8)).replace(b"(9, 9)", b"(((((" ), "not a .npy file"),
 ])  # fmt: skip
-def test_arrays_that_are_no_images_are_errors(data, reason):
+def test_invalid_npy_files_raise(data, reason):
     with pytest.raises(MediaError, match=reason):
         decode_image(data, ImageRecipe(4, 4, 3, max_pixels=1_000))
 
 
-def test_files_of_pickled_objects_are_never_loaded():
+def test_npy_with_pickled_objects_raises():
     objects = io.BytesIO()
     np.save(objects, np.array([[{"a": 1}]], object), allow_pickle=True)
     with pytest.raises(MediaError, match="expected numbers"):

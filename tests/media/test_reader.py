@@ -1,4 +1,4 @@
-"""Files of media are read within bounds, and written once by what they hold."""
+"""Media files are read within base folders and limits, and saved once by content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = 1_000
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """Give a folder with one file, beside a file that is no business of anyone."""
+    """Return a folder with one file, next to a secret file."""
     (tmp_path / "secret").write_bytes(b"secret")
     (tmp_path / "base" / "deep").mkdir(parents=True)
     (tmp_path / "base" / "deep" / "a.png").write_bytes(b"picture")
@@ -36,7 +36,7 @@ def base(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def memory() -> Iterator[str]:
-    """Give the URL of the same folder in memory."""
+    """Yield the URL of the same folder in memory."""
     root = f"memory://{uuid.uuid4().hex}"
     files = fsspec.filesystem("memory")
     files.pipe_file(f"{root}/secret", b"secret")
@@ -46,7 +46,7 @@ def memory() -> Iterator[str]:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers with the status that the path begins with."""
+    """Respond with the status at the start of the path."""
 
     protocol_version = "HTTP/1.0"
 
@@ -63,12 +63,12 @@ class Answers(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *arguments: object) -> None:
-        """Keep quiet."""
+        """Do not print requests."""
 
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[str]:
-    """Give the URL of a web server."""
+    """Yield the URL of a web server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -88,7 +88,7 @@ def test_urls_are_relative_to_the_base(memory: str) -> None:
     assert reader.read("deep/a.png") == reader.read(f"{memory}/deep/a.png") == b"picture"
 
 
-def test_any_file_may_be_read_without_a_base(base: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_without_base(base: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(base)
     for path in ("deep/a.png", "../base/deep/a.png", f"{base}/deep/a.png", f"file://{base}/deep/a.png"):
         assert MediaReader().read(path) == b"picture"
@@ -100,7 +100,7 @@ def test_any_file_may_be_read_without_a_base(base: Path, memory: str, monkeypatc
     ["../secret", "deep/../../secret", "{root}/secret", "file://{root}/secret", "link", "folder/secret", "/etc/passwd",
      "{root}/base-other/x", "memory://secret", "nowhere://secret", "~/secret", "."],
 )  # fmt: skip
-def test_nothing_outside_a_local_base_is_read(base: Path, path: str) -> None:
+def test_path_outside_local_base_raises(base: Path, path: str) -> None:
     (base / "link").symlink_to("../secret")
     (base / "folder").symlink_to("..")
     (base.parent / "base-other").mkdir()
@@ -114,25 +114,25 @@ def test_nothing_outside_a_local_base_is_read(base: Path, path: str) -> None:
     ["../secret", "deep/../../secret", "%2e%2e/secret", "%2E./secret", "deep\\..\\..\\secret", "/etc/passwd",
      "{base}/../secret", "{base}-other/secret", "{root}/secret", "file:///etc/passwd", "https://example.org/a.png"],
 )  # fmt: skip
-def test_nothing_outside_a_remote_base_is_read(memory: str, path: str) -> None:
+def test_path_outside_remote_base_raises(memory: str, path: str) -> None:
     with pytest.raises(MediaError, match=f"leaves base_dir, {memory}; move the file below it"):
         MediaReader(memory).read(path.format(base=memory, root=memory.removesuffix("/base")))
 
 
-def test_chained_urls_do_not_lead_out(base: Path, memory: str) -> None:
+def test_chained_urls_outside_base_raise(base: Path, memory: str) -> None:
     for root in (str(base), memory):
         with pytest.raises(MediaError, match="leaves base_dir"):
             MediaReader(root).read(f"simplecache::file://{base}/deep/a.png")
 
 
-def test_base_may_be_a_link_and_links_may_lead_below_it(base: Path) -> None:
+def test_symlinked_base_and_symlinks_below_base(base: Path) -> None:
     (base.parent / "alias").symlink_to(base)
     (base / "link.png").symlink_to("deep/a.png")
     reader = MediaReader(str(base.parent / "alias"))
     assert reader.read("link.png") == reader.read(f"{base}/deep/a.png") == b"picture"
 
 
-def test_more_folders_may_be_allowed(base: Path, memory: str, tmp_path: Path) -> None:
+def test_extra_bases(base: Path, memory: str, tmp_path: Path) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "b.png").write_bytes(b"saved")
     reader = MediaReader(str(base), extra_bases=(str(tmp_path / "saved"), memory))
@@ -142,14 +142,14 @@ def test_more_folders_may_be_allowed(base: Path, memory: str, tmp_path: Path) ->
         reader.read(f"{tmp_path}/secret")
 
 
-def test_files_with_too_many_bytes_are_not_read(base: Path, memory: str) -> None:
+def test_files_larger_than_max_bytes_raise(base: Path, memory: str) -> None:
     for root in (str(base), memory):
         assert MediaReader(root, max_bytes=7).read("deep/a.png") == b"picture"
         with pytest.raises(MediaError, match="it has 7 bytes or more, and at most 6 are read"):
             MediaReader(root, max_bytes=6).read("deep/a.png")
 
 
-def test_what_is_wrong_with_a_local_file_is_told(base: Path) -> None:
+def test_local_file_errors(base: Path) -> None:
     (base / "circle").symlink_to("circle")
     os.mkfifo(base / "pipe")
     reader = MediaReader(str(base))
@@ -163,8 +163,8 @@ def test_what_is_wrong_with_a_local_file_is_told(base: Path) -> None:
             reader.read(path)
 
 
-def test_unreadable_file_is_told(base: Path) -> None:
-    # The superuser may read anything, so that the system has to be stood in for.
+def test_permission_denied_raises(base: Path) -> None:
+    # Root may read any file, so the system call is replaced.
     with (
         mock.patch("os.open", side_effect=PermissionError(errno.EACCES, "denied")),
         pytest.raises(MediaError, match="permission denied"),
@@ -173,7 +173,7 @@ def test_unreadable_file_is_told(base: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
-def test_failing_storage_is_no_fault_of_a_file(base: Path, number: int) -> None:
+def test_storage_error_is_not_a_media_error(base: Path, number: int) -> None:
     with (
         mock.patch("os.open", side_effect=OSError(number, "failure")),
         pytest.raises(OSError, match="failure"),
@@ -181,7 +181,7 @@ def test_failing_storage_is_no_fault_of_a_file(base: Path, number: int) -> None:
         MediaReader(str(base)).read("deep/a.png")
 
 
-def test_what_is_wrong_with_a_remote_file_is_told(memory: str) -> None:
+def test_remote_file_errors(memory: str) -> None:
     reader = MediaReader(memory)
     with pytest.raises(MediaError, match=f"{memory}/none.png: no such file"):
         reader.read("none.png")
@@ -191,7 +191,7 @@ def test_what_is_wrong_with_a_remote_file_is_told(memory: str) -> None:
         MediaReader().read("nowhere://x")
 
 
-def test_package_that_is_not_there_is_no_fault_of_a_file() -> None:
+def test_missing_package_raises_config_error() -> None:
     # Another test may have imported it.
     missing = mock.patch("daskprep.storage.security.url_to_fs", side_effect=ImportError("Install s3fs"))
     with missing, pytest.raises(ConfigError, match="pip install s3fs"):
@@ -208,24 +208,24 @@ def test_web_servers_are_read(web: str) -> None:
 
 
 @pytest.mark.parametrize(("status", "reason"), [(404, "the server answers 404"), (403, "the server answers 403")])
-def test_refusals_of_web_servers_are_told(web: str, status: int, reason: str) -> None:
+def test_client_error_of_web_server_raises_media_error(web: str, status: int, reason: str) -> None:
     with pytest.raises(MediaError, match=reason):
         MediaReader(web).read(f"{status}/a.png")
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_failing_web_server_is_no_fault_of_a_file(web: str, status: int) -> None:
+def test_server_error_of_web_server_is_not_a_media_error(web: str, status: int) -> None:
     with pytest.raises(OSError, match=f"{web}/{status}/a.png cannot be read .*check the connection"):
         MediaReader(web).read(f"{status}/a.png")
 
 
-def test_web_server_that_is_down_is_no_fault_of_a_file() -> None:
+def test_unreachable_web_server_is_not_a_media_error() -> None:
     with pytest.raises(OSError, match=r"http://127\.0\.0\.1:9/a\.png\?[0-9a-f]{8} cannot be read") as caught:
         MediaReader().read("http://me:hunter2@127.0.0.1:9/a.png?token=hunter2")
     assert "hunter2" not in str(caught.value)
 
 
-def test_slow_web_server_is_no_fault_of_a_file(web: str) -> None:
+def test_web_server_timeout_is_not_a_media_error(web: str) -> None:
     late = FileNotFoundError(web)
     late.__cause__ = TimeoutError()
     with (
@@ -247,7 +247,7 @@ def test_credentials_are_not_shown(web: str, monkeypatch: pytest.MonkeyPatch) ->
     assert reader.read(f"http://me:hunter2@{address}/known/a.png") == b"picture"
 
 
-def test_reader_is_pickled_and_read_from_threads(base: Path, memory: str) -> None:
+def test_reader_pickles_and_is_thread_safe(base: Path, memory: str) -> None:
     for root in (str(base), memory):
         reader = MediaReader(root)
         reader.read("deep/a.png")
@@ -257,7 +257,7 @@ def test_reader_is_pickled_and_read_from_threads(base: Path, memory: str) -> Non
             assert set(pool.map(again.read, ["deep/a.png"] * 20)) == {b"picture"}
 
 
-def test_names_tell_content_and_format() -> None:
+def test_name_by_content() -> None:
     assert name_by_content(b"\x89PNG", "image") == name_by_content(pa.py_buffer(b"\x89PNG"), "image")
     assert name_by_content(b"1", "image")[:32] != name_by_content(b"2", "image")[:32]
     names = [name_by_content(data, "audio") for data in (b"RIFF", b"OggS..", b"fLaC", b"")]
@@ -267,13 +267,13 @@ def test_names_tell_content_and_format() -> None:
 
 @pytest.fixture(params=["local", "memory"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
-    """Give a folder that is not there yet."""
+    """Yield a missing folder."""
     made = Folder.open(tmp_path / "saved" if request.param == "local" else f"memory://{uuid.uuid4().hex}/saved")
     yield made
     made.remove_all()
 
 
-def test_bytes_are_saved_once_and_read_again(folder: Folder) -> None:
+def test_cell_bytes_are_saved_once_and_read(folder: Folder) -> None:
     cells = convert_media_column([b"one", "a.png", None, b"two", b"one"], "image")
     saved = save_cell_bytes(cells, folder, "image")
     assert saved.type == CELL_TYPE
@@ -284,7 +284,7 @@ def test_bytes_are_saved_once_and_read_again(folder: Folder) -> None:
     assert saved.field("bytes").null_count == 5
 
 
-def test_what_is_there_already_is_not_written_again(folder: Folder) -> None:
+def test_saved_files_are_not_rewritten(folder: Folder) -> None:
     cells = convert_media_column([b"skipped", b"one", b"two"], "image").slice(1)
     first = save_cell_bytes(cells, folder, "image")
     folder.remove(name_by_content(b"two", "image"))
@@ -294,13 +294,13 @@ def test_what_is_there_already_is_not_written_again(folder: Folder) -> None:
     assert folder.read(name_by_content(b"two", "image")) == b"two"
 
 
-def test_file_that_was_cut_short_is_written_again(folder: Folder) -> None:
+def test_truncated_saved_file_is_rewritten(folder: Folder) -> None:
     folder.write(name_by_content(b"one", "image"), b"")
     save_cell_bytes(convert_media_column([b"one"], "image"), folder, "image")
     assert folder.read(name_by_content(b"one", "image")) == b"one"
 
 
-def test_rate_is_kept_and_nothing_is_written_of_paths(folder: Folder) -> None:
+def test_rate_is_kept_and_paths_are_not_saved(folder: Folder) -> None:
     cells = pa.array([{"path": None, "bytes": b"RIFF", "rate": 8_000}], CELL_TYPE)
     assert save_cell_bytes(cells, folder, "audio").field("rate").to_pylist() == [8_000]
     paths = convert_media_column(pa.array(["a.wav", None]), "audio")

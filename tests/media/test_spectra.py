@@ -75,7 +75,7 @@ def slow_features(wave, recipe):
 
 
 def conditioned(features, recipe):
-    """Undo what blows up rounding errors: logarithms near zero, and phases where there is no magnitude."""
+    """Undo logarithms near zero and phases without magnitude, which amplify rounding errors."""
     bins = recipe.nfft // 2 + 1
     if recipe.type == "stft_phase":
         return features[..., bins:] * np.exp(1j * features[..., :bins])
@@ -100,14 +100,14 @@ def assert_like_slow(waves, recipe):
         ("fbank", (74, 80)),
     ],
 )
-def test_shapes_are_those_of_the_reference(type, shape):
+def test_shapes_match_reference(type, shape):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5)
     assert recipe.shape == shape
     assert compute_features([noise(24_000), noise(7)], recipe).shape == (2, *shape)
     assert compute_features([], recipe).shape == (0, *shape)
 
 
-def test_numbers_of_frames_are_those_of_the_reference_and_at_least_one():
+def test_frame_counts_match_reference():
     recipe = AudioRecipe("stft", 16_000)
     counts = {160: 1, 320: 1, 321: 1, 640: 1, 641: 2, 961: 3, 8_000: 24, 120_000: 374}
     assert {samples: recipe.count_frames(samples) for samples in counts} == counts
@@ -117,13 +117,13 @@ def test_numbers_of_frames_are_those_of_the_reference_and_at_least_one():
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_features_are_those_of_plain_loops(type):
+def test_features_equal_plain_loops(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5, padding_value=-7.0)
     assert_like_slow([noise(length)[: recipe.needed_samples] for length in LENGTHS], recipe)
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_per_file_norm_standardizes_the_frames_that_are_kept(type):
+def test_per_file_norm_standardizes_kept_frames(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5, padding_value=-7.0)
     waves = [noise(length) for length in LENGTHS]
     normed = compute_features(waves, replace(recipe, norm="per_file"))
@@ -137,7 +137,7 @@ def test_per_file_norm_standardizes_the_frames_that_are_kept(type):
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("window_type", ["bartlett", "blackman", "hamming", "hann"])
-def test_every_window_type_and_more_fft_points_than_samples(type, window_type):
+def test_window_types_and_fft_points(type, window_type):
     recipe = AudioRecipe(
         type, 8_000, 0.3, 0.025, 0.01, num_fft_points=256, window_type=window_type, num_filter_bands=23
     )
@@ -147,7 +147,7 @@ def test_every_window_type_and_more_fft_points_than_samples(type, window_type):
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block_bytes", [1, spectra.BLOCK_BYTES])
-def test_gaps_between_frames_and_odd_transforms(type, block_bytes, monkeypatch):
+def test_gaps_between_frames_and_odd_fft_points(type, block_bytes, monkeypatch):
     monkeypatch.setattr(spectra, "BLOCK_BYTES", block_bytes)
     recipe = AudioRecipe(type, 8_000, 0.3, 0.010, 0.025, num_fft_points=101, num_filter_bands=10)
     assert_like_slow([noise(2_400), noise(90), noise(281), noise(300)], recipe)
@@ -155,7 +155,7 @@ def test_gaps_between_frames_and_odd_transforms(type, block_bytes, monkeypatch):
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block_bytes", [1, 100_000])
-def test_neither_company_nor_blocks_change_a_bit(type, block_bytes, monkeypatch):
+def test_features_do_not_depend_on_batch_or_blocks(type, block_bytes, monkeypatch):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5)
     waves = [noise(length, seed) for seed, length in enumerate(LENGTHS)]
     together = compute_features(waves, recipe)
@@ -166,7 +166,7 @@ def test_neither_company_nor_blocks_change_a_bit(type, block_bytes, monkeypatch)
 
 
 @pytest.mark.parametrize("type", ["raw", *TYPES])
-def test_what_lies_behind_the_limit_is_not_looked_at(type):
+def test_samples_beyond_limit_are_ignored(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=0.5, norm="per_file")
     long = noise(16_000)
     np.testing.assert_array_equal(
@@ -174,7 +174,7 @@ def test_what_lies_behind_the_limit_is_not_looked_at(type):
     )
 
 
-def test_raw_samples_are_cut_and_padded():
+def test_raw_samples_are_truncated_and_padded():
     recipe = AudioRecipe("raw", 10, length_limit_in_s=0.4, window_length_in_s=1, window_shift_in_s=1, padding_value=9)
     result = compute_features([np.array([1.0, 2.0]), np.arange(7.0)], recipe)
     assert result[:, :, 0].tolist() == [[1, 2, 9, 9], [0, 1, 2, 3]]
@@ -184,7 +184,7 @@ def test_raw_samples_are_cut_and_padded():
 
 @pytest.mark.parametrize("type", ["raw", *TYPES])
 @pytest.mark.parametrize("norm", [None, "per_file"])
-def test_silence_and_single_samples_give_finite_numbers(type, norm):
+def test_silence_and_single_samples_are_finite(type, norm):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=0.5, norm=norm)
     result = compute_features([np.zeros(8_000), np.zeros(1), np.full(9_000, 2.0**32), np.ones(1)], recipe)
     assert np.isfinite(result).all()
@@ -197,19 +197,19 @@ def test_result_is_written_into_out():
     np.testing.assert_array_equal(out, compute_features([noise(8_000), noise(99)], recipe))
 
 
-def test_waves_are_left_alone():
+def test_waves_are_not_modified():
     wave = noise(8_000)
     compute_features([wave], AudioRecipe("fbank", 16_000, norm="per_file"))
     np.testing.assert_array_equal(wave, noise(8_000))
 
 
 @pytest.mark.parametrize(("rate", "points", "bands"), [(16_000, None, 80), (22_050, 1_024, 40), (8_000, 321, 300)])
-def test_mel_filters_are_those_of_plain_loops(rate, points, bands):
+def test_mel_filters_equal_plain_loops(rate, points, bands):
     recipe = AudioRecipe("fbank", rate, num_fft_points=points, num_filter_bands=bands)
     np.testing.assert_allclose(make_mel_filters(recipe), slow_filters(recipe), atol=1e-7)
 
 
-def test_magnitudes_are_those_of_librosa():
+def test_magnitudes_equal_librosa():
     librosa = pytest.importorskip("librosa")
     recipe = AudioRecipe("stft", 16_000, length_limit_in_s=1)
     wave = noise(16_000)
@@ -220,7 +220,7 @@ def test_magnitudes_are_those_of_librosa():
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_memory_beside_the_result_stays_small(type):
+def test_temporary_memory_is_small(type):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=300, norm="per_file")
     waves, out = [noise(4_800_000)], np.empty((1, *recipe.shape), np.float32)
     tracemalloc.start()
@@ -230,7 +230,7 @@ def test_memory_beside_the_result_stays_small(type):
     assert peak < 32e6
 
 
-def test_threads_give_the_same():
+def test_compute_features_in_threads():
     recipe = AudioRecipe("fbank", 16_000, length_limit_in_s=1.5)
     waves = [noise(20_000, seed) for seed in range(16)]
     with ThreadPoolExecutor(8) as pool:
@@ -248,7 +248,7 @@ def test_threads_give_the_same():
         ("mfcc", {"n_mfcc": 13, "n_mels": 64, "hop_length": 256, "lifter": 22}),
     ],
 )
-def test_features_are_those_of_librosa(type, options):
+def test_mel_and_mfcc_equal_librosa(type, options):
     librosa = pytest.importorskip("librosa")
     recipe = AudioRecipe(
         type, 16_000, length_limit_in_s=1.0, padding_value=-7.0, librosa_options=tuple(options.items())
@@ -273,19 +273,19 @@ def test_features_are_those_of_librosa(type, options):
         ("fbank", {"n_mels": 3}, "leave them out"),
     ],
 )
-def test_options_that_librosa_has_not_are_refused(type, options, message):
+def test_unknown_librosa_options_raise(type, options, message):
     with pytest.raises(ConfigError, match=message):
         AudioRecipe(type, 16_000, librosa_options=tuple(options.items()))
 
 
-def test_what_librosa_refuses_is_named():
+def test_librosa_error_names_options():
     recipe = AudioRecipe("mel", 16_000, librosa_options=(("window", "no such window"),))
     with pytest.raises(ConfigError, match=r"librosa_options=.*no such window"):
         compute_features([noise(3_000)], recipe)
 
 
 @pytest.mark.parametrize("type", ["mel", "mfcc"])
-def test_threads_of_blas_change_no_number(type):
+def test_features_do_not_depend_on_blas_threads(type):
     threadpoolctl = pytest.importorskip("threadpoolctl")
     pytest.importorskip("librosa")
     recipe = AudioRecipe(type, 22_050, length_limit_in_s=2.0)
@@ -296,7 +296,7 @@ def test_threads_of_blas_change_no_number(type):
     assert len(set(found)) == 1
 
 
-def test_pre_emphasis_is_a_parameter_and_its_default_leaves_caches_valid():
+def test_pre_emphasis_and_digest_of_default():
     recipe = AudioRecipe("stft", 16_000, length_limit_in_s=0.1)
     assert recipe.digest() == "ea9090bf34bdc33a5b1124ae906e892f685153160e6834dc337a645b6e094a0b"
     assert replace(recipe, pre_emphasis=0.5).digest() != recipe.digest()

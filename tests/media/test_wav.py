@@ -1,4 +1,4 @@
-"""The short way to samples of plain WAV files gives what libsndfile gives, and leaves all others to it."""
+"""The fast path for plain WAV files equals libsndfile, which decodes all other files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def saved(subtype: str, channels: int = 2, format: str = "WAV") -> bytes:
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_plain_files_give_the_samples_of_libsndfile(subtype, channels, monkeypatch):
+def test_plain_wav_equals_libsndfile(subtype, channels, monkeypatch):
     data = saved(subtype, channels)
     assert read_plain_wav(memoryview(data)) is not None
     found = decode_audio(data, RAW)
@@ -34,20 +34,20 @@ def test_plain_files_give_the_samples_of_libsndfile(subtype, channels, monkeypat
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_24", "PCM_32", "DOUBLE", "ULAW"])
-def test_other_samples_are_left_to_libsndfile(subtype):
+def test_other_subtypes_use_libsndfile(subtype):
     data = saved(subtype)
     assert read_plain_wav(memoryview(data)) is None
     assert len(decode_audio(data, RAW)) == 400
 
 
-def test_what_breaks_off_is_left_to_libsndfile():
+def test_truncated_wav_uses_libsndfile():
     data = saved("PCM_16")
     for end in (*range(60), 333, len(data) - 1):
         assert read_plain_wav(memoryview(data[:end])) is None
     assert len(decode_audio(data[:444], RAW)) == 100
 
 
-def test_a_header_that_contradicts_itself_is_left_to_libsndfile():
+def test_inconsistent_header_uses_libsndfile():
     data = saved("PCM_16")
     at = data.index(b"fmt ") + 8
     for channels, frame_bytes in ((0, 0), (1, 4), (3, 4)):
@@ -55,7 +55,7 @@ def test_a_header_that_contradicts_itself_is_left_to_libsndfile():
         assert read_plain_wav(memoryview(data[:at] + form + data[at + 16 :])) is None
 
 
-def test_chunks_of_odd_sizes_are_passed_over():
+def test_chunks_of_odd_size_are_skipped():
     data = saved("PCM_16")
     at = data.index(b"data")
     between = data[:at] + b"note" + struct.pack("<I", 3) + b"abc\0" + data[at:]
@@ -65,7 +65,7 @@ def test_chunks_of_odd_sizes_are_passed_over():
     np.testing.assert_array_equal(found[0], expected[0])
 
 
-def test_a_plain_file_that_lasts_too_long_or_is_not_allowed_is_refused():
+def test_plain_wav_too_long_or_not_allowed_raises():
     with pytest.raises(MediaError, match="max_seconds"):
         decode_audio(saved("PCM_16"), AudioRecipe("raw", 8_000, length_limit_in_s=0.01, max_seconds=0.05))
     with pytest.raises(MediaError, match="WAV"):

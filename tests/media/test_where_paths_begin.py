@@ -1,4 +1,4 @@
-"""Relative paths in files begin where the file lies, those in frames in the current folder."""
+"""Relative paths in files are relative to the file, those in frames to the current folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = [10, 20, 30]
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
-    """Return a folder with a table in each format and its images, seen from another one with other images."""
+    """Return a folder with tables and images; the current folder has other images of the same names."""
     frame = pd.DataFrame({"photo": [f"photos/{level}.png" for level in LEVELS], "price": [1.0, 2.0, 3.0]})
     for folder, factor in (("data", 1), ("elsewhere", 5)):
         (tmp_path / folder / "photos").mkdir(parents=True)
@@ -43,7 +43,7 @@ def make(**params):
 
 @pytest.mark.parametrize("name", ["table.csv", "table.parquet", "../data/table.csv"])
 @pytest.mark.parametrize("params", [{}, {"mode": "eager"}, {"pack": True}, {"on_error": "drop"}])
-def test_paths_in_a_file_begin_beside_it(data, tmp_path, name, params):
+def test_paths_in_file_are_relative_to_file(data, tmp_path, name, params):
     prep = make(**params)
     written = prep.fit_write(data / name, tmp_path / "a.dp")
     assert levels(written["train"].read("photo")["photo"]) == LEVELS
@@ -55,30 +55,30 @@ def test_paths_in_a_file_begin_beside_it(data, tmp_path, name, params):
     assert levels(batch["photo"]) == LEVELS
 
 
-def test_the_command_line_reads_paths_beside_the_file(data, tmp_path):
+def test_command_line_paths_are_relative_to_file(data, tmp_path):
     out = tmp_path / "c.dp"
     assert main(["preprocess", str(data / "config.yaml"), str(data / "table.csv"), "-o", str(out)]) == 0
     assert levels(dp.open_dataset(out, trusted=True)["train"].read("photo")["photo"]) == LEVELS
 
 
 @pytest.mark.parametrize("frames", [lambda frame: frame, lambda frame: dd.from_pandas(frame, npartitions=2)])
-def test_paths_in_a_frame_begin_in_the_current_folder(data, tmp_path, frames):
+def test_paths_in_frame_are_relative_to_current_folder(data, tmp_path, frames):
     frame = frames(pd.read_csv(data / "table.csv"))
     assert levels(make().fit_write(frame, tmp_path / "d.dp")["train"].read("photo")["photo"]) == [50, 100, 150]
 
 
-def test_a_base_comes_first(data, tmp_path):
+def test_base_dir_takes_precedence(data, tmp_path):
     written = make(base_dir=".").fit_write(data / "table.csv", tmp_path / "e.dp")
     assert levels(written["train"].read("photo")["photo"]) == [50, 100, 150]
 
 
-def test_the_same_file_from_another_folder_is_the_same_version(data, tmp_path, monkeypatch):
+def test_version_does_not_depend_on_current_folder(data, tmp_path, monkeypatch):
     before = make().fit_write(data / "table.csv", tmp_path / "f.dp").version
     monkeypatch.chdir(data)
     assert make().fit_write("table.csv", tmp_path / "f.dp").version == before
 
 
-def test_files_in_several_folders_need_a_base_for_relative_paths(data, tmp_path):
+def test_relative_paths_with_files_in_several_folders_raise(data, tmp_path):
     for day, levels_of_day in (("1", LEVELS[:1]), ("2", LEVELS[1:])):
         (data / f"day={day}").mkdir()
         frame = pd.DataFrame({"photo": [f"photos/{level}.png" for level in levels_of_day]})
@@ -90,14 +90,14 @@ def test_files_in_several_folders_need_a_base_for_relative_paths(data, tmp_path)
     assert levels(written["train"].read("photo")["photo"]) == LEVELS
 
 
-def test_a_file_that_is_not_beside_the_data_is_missing_there(data, tmp_path):
+def test_missing_file_error_names_path_relative_to_data(data, tmp_path):
     pd.DataFrame({"photo": ["10.png"]}).to_csv(data / "table.csv", index=False)
     (tmp_path / "elsewhere" / "10.png").write_bytes(encode_png(np.zeros((2, 2, 3), np.uint8)))
     with pytest.raises(MediaError, match=f"{data}/10.png"):
         make().fit_write(data / "table.csv", tmp_path / "h.dp")
 
 
-def test_repair_reads_paths_beside_the_file(data, tmp_path):
+def test_repair_paths_are_relative_to_file(data, tmp_path):
     written = make(pack=True).fit_write(data / "table.csv", tmp_path / "i.dp")
     damaged = next((tmp_path / "i.dp").rglob("part-00000.parquet"))
     damaged.write_bytes(b"")

@@ -1,4 +1,4 @@
-"""What partitions are told, and which passes that takes: none that has nothing to find out."""
+"""Contexts of partitions, and the passes that they need."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS, PARTITION_ROWS = 60, 7
 
 
 class Pieces(Source):
-    """Partitions in memory, and which columns were read of each."""
+    """Partitions in memory that record the columns read."""
 
     in_memory = True
 
@@ -40,7 +40,7 @@ class Pieces(Source):
 
     @property
     def passes(self) -> list[set[str]]:
-        """The columns of each pass over all partitions."""
+        """Return the columns of each pass over all partitions."""
         self.reads.sort(key=lambda read: read[1])
         by_columns = [columns for partition, columns in self.reads if partition == 0]
         assert len(self.reads) == len(by_columns) * self.npartitions
@@ -80,7 +80,7 @@ SURVEYS: list[tuple[Any, Any, bool, list[set[str]]]] = [
 
 
 @pytest.mark.parametrize(("features", "split", "counted", "passes"), SURVEYS)
-def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, counted, passes):
+def test_contexts_read_only_needed_columns(table, features, split, counted, passes):
     source = Pieces(table, counted=counted)
     contexts = ContextPlan(features, split).make_contexts(PartitionReader(source))
     assert source.passes == passes
@@ -88,7 +88,7 @@ def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, co
     assert all((one.assignment is None) == (split is None) for one in contexts)
 
 
-def test_a_split_that_looks_twice_is_given_the_rows_that_are_kept(table, monkeypatch):
+def test_two_pass_split_uses_only_kept_rows(table, monkeypatch):
     monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
     source = Pieces(table)
     contexts = ContextPlan(DROPPING, dp.DatetimeSplit("day")).make_contexts(PartitionReader(source))
@@ -105,7 +105,7 @@ def splits_of(context: PartitionContext, piece: pa.Table) -> np.ndarray:
     return Assignment(dropping).assign(context, parsed, piece)[0]
 
 
-def test_a_question_is_asked_of_what_features_read_and_of_columns(table):
+def test_pass_receives_parsed_features_and_columns(table):
     def question(context: PartitionContext, parsed: Parsed, rows: pa.Table) -> Any:
         return context.number, list(parsed.columns), rows.column_names, parsed.rows
 
@@ -126,7 +126,7 @@ COUNTS: list[tuple[Any, Any, Any, bool, int]] = [
 
 
 @pytest.mark.parametrize(("features", "split", "balance", "counted", "passes"), COUNTS)
-def test_rows_are_counted_as_they_are_assigned(table, features, split, balance, counted, passes):
+def test_counted_rows_equal_assigned_rows(table, features, split, balance, counted, passes):
     source = Pieces(table, counted=counted)
     assignment, rows = Assignment(features, split, balance), PartitionReader(source)
     contexts = assignment.make_contexts(rows)
@@ -139,7 +139,7 @@ def test_rows_are_counted_as_they_are_assigned(table, features, split, balance, 
     assert [one.rows for one in found] == [len(piece) for piece in source.tables]
 
 
-def test_columns_are_completed_by_what_other_partitions_hold(table):
+def test_columns_are_filled_from_other_partitions(table):
     fitted = dp.Preprocessor(FILLING).fit(table.to_pandas())
     source = Pieces(table)
     assignment, rows = Assignment(FILLING, learned=fitted.learned_), PartitionReader(source)
@@ -150,7 +150,7 @@ def test_columns_are_completed_by_what_other_partitions_hold(table):
     assert [one.border_values["area"][0] for one in contexts[1:]] == [known.iloc[-1] for known in before]
 
 
-def test_what_is_kept_of_a_partition_is_what_was_assigned(table):
+def test_store_rejects_receives_assignment(table):
     source = Pieces(table)
     assignment, rows = Assignment(DROPPING), PartitionReader(source)
 
@@ -164,7 +164,7 @@ def test_what_is_kept_of_a_partition_is_what_was_assigned(table):
 
 
 @pytest.mark.parametrize("split", [None, dp.RandomSplit()])
-def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
+def test_row_counts_assign_like_rows(table, split):
     counts = [PARTITION_ROWS, 0, 20]
     reader = PartitionReader(Pieces(table))
     contexts = ContextPlan({}, split).make_contexts(reader, census_of_rows(counts))
@@ -180,7 +180,7 @@ def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
 @pytest.mark.parametrize(
     ("name", "example"), [("split", r"RandomSplit\(\(0.7, 0.1, 0.2\)\)"), ("balance", "Oversample")]
 )
-def test_a_plain_value_in_place_of_a_split_or_a_balance_is_refused_with_an_example(fit_on, name, example):
+def test_invalid_split_or_balance_error_shows_example(fit_on, name, example):
     prep = dp.Preprocessor({"price": "number"}, fit_on=fit_on, **{name: (0.8, 0.2)})
     with pytest.raises(dp.errors.ConfigError, match=rf"{name} must be an object such as {example}.* not \(0.8, 0.2\)"):
         prep.fit({"price": [1, 2]})

@@ -1,4 +1,4 @@
-"""New rows against the rows of a fit: planted faults are found, unchanged rows give no finding."""
+"""New rows compared with fitted rows: planted faults are detected, unchanged rows have no findings."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def prep() -> dp.Preprocessor:
     return dp.Preprocessor(SCRIPT["FEATURES"]).fit(draw(4_000, np.random.default_rng(1)))
 
 
-def test_each_planted_fault_is_found(prep):
+def test_planted_faults_are_detected(prep):
     found = SCRIPT["find_faults"](prep, 2_000, np.random.default_rng(2))
     assert {name for name, kinds in found.items() if FOUND_IN[name] not in kinds} == set()
     assert len(found) == 10
 
 
-def test_unchanged_rows_of_any_number_give_no_finding():
+def test_unchanged_rows_have_no_findings():
     assert list(SCRIPT["false_alarms"](40, 10_000, np.random.default_rng(3))) == []
 
 
-def test_the_result_does_not_depend_on_the_partitioning(as_frame, prep, tmp_path):
+def test_check_does_not_depend_on_partitioning(as_frame, prep, tmp_path):
     new = draw(300, np.random.default_rng(4)).astype({"city": str, "user": str, "tags": str, "review": str})
     new = new.assign(price=new["price"] * 10, area=new["area"].where(new["rooms"] > 1))
     expected = prep.check(new)
@@ -53,7 +53,7 @@ def test_the_result_does_not_depend_on_the_partitioning(as_frame, prep, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_the_result_is_the_same_on_a_cluster(cluster, prep, tmp_path):
+def test_check_on_cluster_equals_threads(cluster, prep, tmp_path):
     new = draw(2_000, np.random.default_rng(5)).assign(rooms=3)
     new.to_parquet(tmp_path / "new.parquet", row_group_size=500)
     on_cluster = prep.check(tmp_path / "new.parquet")
@@ -61,7 +61,7 @@ def test_the_result_is_the_same_on_a_cluster(cluster, prep, tmp_path):
     assert on_cluster.findings
 
 
-def test_the_json_follows_its_schema(prep):
+def test_json_follows_schema(prep):
     new = draw(500, np.random.default_rng(6)).drop(columns="area").assign(price=-1.0, rooms="x")
     result = prep.check(new)
     SCHEMA.validate(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
@@ -70,7 +70,7 @@ def test_the_json_follows_its_schema(prep):
     assert str(result).splitlines()[0] == f"{len(result.findings)} findings in 500 rows"
 
 
-def test_no_rows_are_an_error(prep):
+def test_check_without_rows_is_an_error_finding(prep):
     result = prep.check(draw(9, np.random.default_rng(6)).head(0))
     SCHEMA.validate(result.to_dict())
     assert [(one.severity, one.kind, one.feature) for one in result.findings] == [("error", "rows", "")]
@@ -90,7 +90,7 @@ def test_targets_and_weights_are_optional():
     assert [one.text for one in prep.check(frame[["y"]]).findings] == ['column "x" is missing']
 
 
-def test_raise_on_raises_for_findings_of_the_severity(prep):
+def test_raise_on_severity(prep):
     later = draw(3_000, np.random.default_rng(8))
     later["day"] += pd.Timedelta(days=200)
     assert {one.severity for one in prep.check(later, raise_on="error").findings} == {"warning"}
@@ -102,7 +102,7 @@ def test_raise_on_raises_for_findings_of_the_severity(prep):
         prep.check(later, raise_on="any")
 
 
-def test_an_older_state_loads_and_lists_what_cannot_be_checked(prep):
+def test_older_state_lists_unchecked_features(prep):
     state = prep.to_dict()
     for feature in state["features"].values():
         for key in ("value_edges", "value_counts", "hour_counts"):
@@ -115,7 +115,7 @@ def test_an_older_state_loads_and_lists_what_cannot_be_checked(prep):
 
 
 @pytest.mark.parametrize("strategy", ["fill_with_mode", "ffill", "drop_row", "fill_with_const"])
-def test_imputed_values_are_no_values_of_the_fit(strategy):
+def test_imputed_values_are_not_fitted_values(strategy):
     constants = {"c": "a", "b": True} if strategy == "fill_with_const" else {}
     types = {"x": dp.Number, "c": dp.Category, "b": dp.Binary, "d": dp.Date}
     features = {}
@@ -131,7 +131,7 @@ def test_imputed_values_are_no_values_of_the_fit(strategy):
     assert dp.Preprocessor(features).fit(samples[0]).check(samples[1]).findings == ()
 
 
-def test_bins_of_an_altered_state_are_refused(prep):
+def test_altered_bins_raise(prep):
     for key, value in (("value_edges", [2.0, 1.0]), ("value_counts", [1])):
         state = prep.to_dict()
         state["features"]["price"]["learned"][key] = value

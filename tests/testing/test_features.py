@@ -1,4 +1,4 @@
-"""Types that keep to the contract pass `check_feature`, and each way to break it is found by the check for it."""
+"""Types that fulfill the contract pass `check_feature`; each violation fails its check."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OTHERS = ("weight", "target_encoding", "boxes", "keypoints", "embedding")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind not in _OTHERS])
-def test_a_built_in_type_passes(kind):
+def test_builtin_type_passes(kind):
     check_feature(FEATURES[kind]())
 
 
-def test_an_encoding_by_the_target_passes_all_but_that_it_is_the_value():
+def test_target_encoding_fails_only_decode():
     with pytest.raises(ContractError, match='fails the check "decode"'):
         check_feature(dp.TargetEncoding(encoding="count"))
 
@@ -50,18 +50,18 @@ def test_an_encoding_by_the_target_passes_all_but_that_it_is_the_value():
     ],
     ids=repr,
 )
-def test_a_built_in_type_passes_with_other_parameters(feature):
+def test_builtin_type_with_parameters_passes(feature):
     check_feature(feature)
 
 
 @pytest.mark.parametrize(
     "column", [["a", "b", "a"], pd.Series(["a", "b"], index=[7, 3], dtype="category"), pa.array(["a"])]
 )
-def test_a_column_may_be_given(column):
+def test_check_feature_with_column(column):
     check_feature(dp.Category(), column)
 
 
-def test_a_column_has_cells_that_the_type_reads():
+def test_unreadable_column_raises():
     for column in ([1.0, None], ["one"], []):
         with pytest.raises(ConfigError, match="Number cannot read all cells"):
             check_feature(dp.Number(), column)
@@ -72,7 +72,7 @@ def test_a_column_has_cells_that_the_type_reads():
 
 
 class Plain(dp.Feature):
-    """Numbers, as they are."""
+    """Numbers without normalization."""
 
     kind = "plain"
 
@@ -105,7 +105,7 @@ class Plain(dp.Feature):
         return pa.array(encoded)
 
 
-def test_a_type_of_ones_own_passes():
+def test_custom_type_passes():
     check_feature(Plain())
     check_feature(Plain(missing_value_strategy="drop_row"), [1, 2, 3])
 
@@ -284,14 +284,14 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("kind", "check", "found"), BROKEN, ids=lambda one: getattr(one, "__name__", None))
-def test_what_breaks_the_contract_is_found_by_its_check(kind, check, found):
+def test_contract_violation_fails_its_check(kind, check, found):
     with pytest.raises(
         ContractError, match=f'^{kind.__name__} fails the check "{check}", which expects .* Found: .*{found}'
     ):
         check_feature(kind())
 
 
-def test_an_error_is_a_failed_assertion_and_names_its_cause():
+def test_error_in_feature_is_a_contract_error_with_cause():
     with pytest.raises(AssertionError) as caught:
         check_feature(Crowded())
     assert isinstance(caught.value, DaskprepError)
