@@ -1,4 +1,4 @@
-"""A small table of many kinds of columns, and what the tests of writing compare."""
+"""A small table of many column types, and helpers to compare written files."""
 
 from __future__ import annotations
 

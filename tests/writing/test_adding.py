@@ -1,4 +1,4 @@
-"""Outputs added to a written dataset: equal to a write with all features, beside the files of the others."""
+"""Outputs added to a written dataset equal those of a write with all features."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def contents(dataset):
 @pytest.mark.parametrize("kind", ADDED)
 @pytest.mark.parametrize("fit_on", ["train", "all"])
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "shards": True}, {"compression": "none"}], ids=str)
-def test_all_files_are_those_of_a_write_with_the_feature(frame, tmp_path, kind, fit_on, options):
+def test_added_files_equal_write_with_feature(frame, tmp_path, kind, fit_on, options):
     options = {"block_rows": 64, **options}
     dataset = make(FEATURES, fit_on=fit_on).fit_write(frame, tmp_path / "a.dp", **options)
     inodes = {path.stat().st_ino for path in (tmp_path / "a.dp").rglob("walk/c*")}
@@ -69,7 +69,7 @@ def test_all_files_are_those_of_a_write_with_the_feature(frame, tmp_path, kind, 
     assert [path.name for path in Path(tmp_path, "a.dp").iterdir() if path.is_dir()] == [added.version]
 
 
-def test_rows_that_a_balance_repeats_have_their_output_each_time(frame, tmp_path):
+def test_added_output_of_oversampled_rows(frame, tmp_path):
     rows = frame.assign(sold=np.arange(ROWS) % 5 == 0)
     prep = make({"city": "category", "sold": "binary"}, balance=dp.Oversample("sold", 0.8))
     dataset = prep.fit_write(rows, tmp_path / "a.dp", block_rows=64)
@@ -81,7 +81,7 @@ def test_rows_that_a_balance_repeats_have_their_output_each_time(frame, tmp_path
     np.testing.assert_allclose(added["train"].read("price")["price"][known], expected[known], rtol=1e-6)
 
 
-def test_a_function_of_decoded_rows_is_added(frame, tmp_path):
+def test_add_function_of_decoded_rows(frame, tmp_path):
     dataset = make(FEATURES, targets="price").fit_write(frame, tmp_path / "a.dp", block_rows=64, shuffle=True)
     sizes = []
 
@@ -101,7 +101,7 @@ def test_a_function_of_decoded_rows_is_added(frame, tmp_path):
         added.add("short", "number", lambda rows: [1.0])
 
 
-def test_an_untrusted_dataset_keeps_the_names_of_files_and_imports_nothing(frame, tmp_path, monkeypatch):
+def test_add_to_untrusted_dataset_imports_nothing(frame, tmp_path, monkeypatch):
     (tmp_path / "functions.py").write_text("def embed(values):\n    return [[float(len(one))] for one in values]\n")
     monkeypatch.syspath_prepend(tmp_path)
     features = {"review": dp.Embedding(function="functions.embed", size=1, cache_dir=str(tmp_path / "cache"))}
@@ -114,7 +114,7 @@ def test_an_untrusted_dataset_keeps_the_names_of_files_and_imports_nothing(frame
     assert "functions.embed" in (tmp_path / "a.dp" / added.version / "metadata.json").read_text()
 
 
-def test_rows_that_came_by_split_are_added_by_split(frame, tmp_path):
+def test_add_rows_by_split(frame, tmp_path):
     tables = {"train": frame[:500], "test": frame[500:]}
     dataset = dp.Preprocessor(FEATURES).fit_write(tables, tmp_path / "a.dp")
     added = dataset.add("review", "text", tables)
@@ -124,7 +124,7 @@ def test_rows_that_came_by_split_are_added_by_split(frame, tmp_path):
         assert split.head(len(split))["review"].str.replace(" ", "").tolist() == expected, name
 
 
-def test_deleted_and_purged_rows_stay_away(frame, tmp_path):
+def test_add_skips_deleted_and_purged_rows(frame, tmp_path):
     dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
     ids = dataset["train"].read("row_id")["row_id"]
     dataset = dataset.delete(ids[:5])
@@ -157,7 +157,7 @@ def test_deleted_and_purged_rows_stay_away(frame, tmp_path):
         ("photo", "image", slice(None), 'mode="eager"'),
     ],
 )
-def test_what_cannot_be_added_is_named_and_leaves_the_dataset(frame, tmp_path, name, feature, rows, message):
+def test_invalid_add_raises_and_keeps_dataset(frame, tmp_path, name, feature, rows, message):
     dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
     with pytest.raises(ConfigError, match=message):
         dataset.add(name, feature, frame[rows])
@@ -165,13 +165,13 @@ def test_what_cannot_be_added_is_named_and_leaves_the_dataset(frame, tmp_path, n
     assert dataset.damaged() == []
 
 
-def test_rows_after_the_last_one_of_the_dataset_cause_a_warning(frame, tmp_path):
+def test_add_with_extra_rows_warns(frame, tmp_path):
     dataset = make(FEATURES).fit_write(frame[:600], tmp_path / "a.dp")
     with pytest.warns(UserWarning, match=r"100 rows after row 599 are left out.*in the same order"):
         dataset.add("review", "text", frame)
 
 
-def test_datasets_of_parts_and_folds_are_refused(frame, tmp_path):
+def test_add_to_parts_or_folds_raises(frame, tmp_path):
     prep = make(FEATURES)
     prep.fit_write(frame, tmp_path / "a.dp")
     with pytest.raises(ConfigError, match="it has 2 parts, of appended rows"):
@@ -185,7 +185,7 @@ class _Stopped(BaseException):
     pass
 
 
-def test_another_call_after_a_stop_writes_its_own_rows(frame, tmp_path, monkeypatch):
+def test_add_after_interrupted_add_writes_own_rows(frame, tmp_path, monkeypatch):
     dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
     frame[["area", "price"]].to_parquet(tmp_path / "rows.parquet")
 
@@ -203,7 +203,7 @@ def test_another_call_after_a_stop_writes_its_own_rows(frame, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("with_versions", [False, True])
-def test_a_call_that_is_stopped_at_any_write_leaves_one_version(frame, tmp_path, monkeypatch, with_versions):
+def test_interrupted_add_leaves_one_version(frame, tmp_path, monkeypatch, with_versions):
     frame = frame[:200]
 
     def write(path):

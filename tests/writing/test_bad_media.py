@@ -1,4 +1,4 @@
-"""Odd and broken files of images and sounds, each with the result that the documentation says."""
+"""Odd and broken image and audio files, each with its documented result."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def animated() -> bytes:
 
 
 def png_header(width: int, height: int) -> bytes:
-    """Make a PNG file whose header promises more than there is."""
+    """Return a PNG file whose header declares more data than it has."""
     header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    begun = struct.pack(">I", 1_000) + b"IDAT" + bytes(50)
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + begun
+    start = struct.pack(">I", 1_000) + b"IDAT" + bytes(50)
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header)) + start
 
 
 def endless_wav() -> bytes:
-    """Make a WAV file whose header promises days of sound."""
+    """Return a WAV file whose header declares days of audio."""
     whole = encode_wav((SAMPLES * 32767).astype(np.int16), 8_000)
     return whole[:40] + struct.pack("<I", 0xFFFF_FF00) + whole[44:]
 
@@ -81,7 +81,7 @@ BROKEN_SOUNDS: dict[str, tuple[str, bytes | None, str]] = {
 
 
 def column(tmp_path: Path, good: bytes, name: str, content: bytes | None) -> pd.DataFrame:
-    """Make four rows, of which the third is the file in question."""
+    """Return four rows, of which the third is the tested file."""
     paths = [tmp_path / f"good{row}" for row in range(4)]
     for path in paths:
         path.write_bytes(good)
@@ -100,7 +100,7 @@ def sound(**options: object) -> dp.Audio:
 
 
 @pytest.mark.parametrize("name", READABLE_IMAGES)
-def test_an_odd_image_is_decoded(tmp_path, name):
+def test_odd_image_is_decoded(tmp_path, name):
     frame = column(tmp_path, PNG, *READABLE_IMAGES[name])
     dataset = dp.Preprocessor({"media": image(mode="eager", on_error="drop")}).fit_write(frame, tmp_path / "a.dp")
     assert len(dataset["train"]) == 4
@@ -121,7 +121,7 @@ NAMES = [f"image {name}" for name in BROKEN_IMAGES] + [f"sound {name}" for name 
 
 
 @pytest.mark.parametrize(("make", "good", "name", "content", "reason"), CASES, ids=NAMES)
-def test_a_broken_file_is_named_when_it_is_decoded(
+def test_broken_file_raises_on_decoding(
     tmp_path: Path, make: Callable[..., Any], good: bytes, name: str, content: bytes | None, reason: str
 ) -> None:
     frame = column(tmp_path, good, name, content)
@@ -135,7 +135,7 @@ def test_a_broken_file_is_named_when_it_is_decoded(
 
 @pytest.mark.parametrize(("make", "good", "name", "content", "reason"), CASES, ids=NAMES)
 @pytest.mark.parametrize("mode", ["eager", "lazy", "lazy_cached"])
-def test_a_broken_file_is_filled_or_dropped(
+def test_broken_file_is_filled_or_dropped(
     tmp_path: Path,
     mode: str,
     make: Callable[..., Any],
@@ -162,20 +162,20 @@ def test_a_broken_file_is_filled_or_dropped(
     assert reason in rejected["reason"]
 
 
-def test_a_sound_that_promises_days_is_as_long_as_its_file(tmp_path):
+def test_audio_with_too_long_header_has_length_of_file(tmp_path):
     frame = column(tmp_path, WAV, "sound.wav", endless_wav())
     dataset = dp.Preprocessor({"media": sound(mode="eager")}).fit_write(frame, tmp_path / "a.dp")
     decoded = dataset["train"].read("media")["media"]
     assert np.abs(decoded[2] - decoded[0]).max() < 0.1
 
 
-def test_a_sound_that_lasts_too_long_is_refused(tmp_path):
+def test_audio_longer_than_max_seconds_raises(tmp_path):
     frame = column(tmp_path, encode_wav(SAMPLES[:80], 8_000), "sound.wav", WAV)
     with pytest.raises(MediaError, match="lasts .* and max_seconds is"):
         dp.Preprocessor({"media": sound(mode="eager", max_seconds=0.25)}).fit_write(frame, tmp_path / "a.dp")
 
 
-def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+def test_file_without_read_permission_raises(tmp_path, monkeypatch):
     frame = column(tmp_path, PNG, "photo.png", PNG)
     opened = os.open
 

@@ -1,4 +1,4 @@
-"""A cluster of processes writes what threads write, also when a worker dies, and this process reads no row."""
+"""A cluster writes the same files as threads, also if a worker dies, and the client reads no rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def file(table, tmp_path_factory) -> str:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch) -> None:
-    """One block for each part, so that there are many."""
+    """One block per part, for many parts."""
     monkeypatch.setattr(layout, "_PART_BYTES", 1)
 
 
@@ -61,13 +61,15 @@ def prep(missing: str = "fill_with_mean", **parameters: Any) -> dp.Preprocessor:
     return dp.Preprocessor(features, split=dp.StratifiedSplit("city"), **parameters)
 
 
-def write(source: Any, url: Any, how: dp.Preprocessor | None = None, **parameters: Any) -> Dataset:
-    return (how or prep()).fit_write(source, url, **{"version": "1", "block_rows": 64, **parameters})
+def write(source: Any, url: Any, preprocessor: dp.Preprocessor | None = None, **parameters: Any) -> Dataset:
+    return (preprocessor or prep()).fit_write(source, url, **{"version": "1", "block_rows": 64, **parameters})
 
 
-def write_on_threads(source: Any, url: Path, how: dp.Preprocessor | None = None, **parameters: Any) -> dict[str, bytes]:
+def write_on_threads(
+    source: Any, url: Path, preprocessor: dp.Preprocessor | None = None, **parameters: Any
+) -> dict[str, bytes]:
     with dask.config.set(scheduler="threads"):
-        write(source, url, how, **parameters)
+        write(source, url, preprocessor, **parameters)
     return content(url)
 
 
@@ -86,7 +88,7 @@ def refuse(*arguments: Any) -> Any:
 
 @pytest.fixture
 def reads_nothing(monkeypatch) -> None:
-    """Let every way to a row fail in this process; the workers have code of their own."""
+    """Make every read of rows fail in this process, but not on workers."""
     for kind in (base.FileFragment, base.JoinedFragment, scratch.ScratchFragment):
         monkeypatch.setattr(kind, "read", refuse)
     monkeypatch.setattr(partitions.graphs, "table_from_pandas", refuse)
@@ -96,7 +98,7 @@ def reads_nothing(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, shuffle):
+def test_paths_are_read_only_by_workers(cluster, file, tmp_path, request, shuffle):
     expected = write_on_threads(file, tmp_path / "threads.dp", shuffle=shuffle)
     request.getfixturevalue("reads_nothing")
     write(pieces(file), tmp_path / "cluster.dp", shuffle=shuffle)
@@ -104,14 +106,14 @@ def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, sh
 
 
 @pytest.mark.slow
-def test_workers_read_what_was_learned_from_the_version_if_it_cannot_be_kept(cluster, file, tmp_path, monkeypatch):
+def test_workers_read_learned_state_from_version_without_checkpoint(cluster, file, tmp_path, monkeypatch):
     expected = write_on_threads(file, tmp_path / "threads.dp")
     monkeypatch.setattr(plan.SavedLearned, "save_checkpoint", lambda self: False)
     write(pieces(file), tmp_path / "cluster.dp")
     assert content(tmp_path / "cluster.dp") == expected
 
 
-def test_dask_frames_are_written_by_workers_alone(cluster, table, file, tmp_path, request):
+def test_dask_frames_are_read_only_by_workers(cluster, table, file, tmp_path, request):
     expected = write_on_threads(table, tmp_path / "threads.dp", prep("ffill"))
     frame = dd.read_parquet(file, split_row_groups=True)
     assert frame.npartitions > 1
@@ -120,7 +122,7 @@ def test_dask_frames_are_written_by_workers_alone(cluster, table, file, tmp_path
     assert content(tmp_path / "cluster.dp") == expected
 
 
-def test_pandas_frames_stay_in_this_process(cluster, table, tmp_path, monkeypatch):
+def test_pandas_frames_are_written_in_this_process(cluster, table, tmp_path, monkeypatch):
     expected = write_on_threads(table, tmp_path / "threads.dp")
     for task in (rejects.AssignSplits, encoded.Encode, parts.PartWriter):
         monkeypatch.setattr(task, "__call__", refuse)
@@ -129,7 +131,7 @@ def test_pandas_frames_stay_in_this_process(cluster, table, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_fitted_preprocessor_writes_on_workers(cluster, table, file, tmp_path, request):
+def test_fitted_preprocessor_writes_on_workers(cluster, table, file, tmp_path, request):
     with dask.config.set(scheduler="threads"):
         fitted = prep().fit(table)
         fitted.write(table, tmp_path / "threads.dp", version="1", block_rows=64)
@@ -141,7 +143,7 @@ def test_a_fitted_preprocessor_writes_on_workers(cluster, table, file, tmp_path,
 def on_workers(
     client: Client, module: Any, name: str, method: str, make: Callable[[Any], Any], *, workers: Any = None
 ) -> Callable[[], None]:
-    """Replace ``module.name.method`` on workers by what `make` makes of it; return what undoes that."""
+    """Replace ``module.name.method`` on workers by the result of `make`; return a function that undoes it."""
     path = module.__name__
 
     def replace() -> None:
@@ -164,7 +166,7 @@ def on_workers(
 
 
 def dying(flag: str, call: int) -> Callable[[Any], Any]:
-    """Make a function that kills its process when it has been called some times, if no other process was killed yet."""
+    """Return a function that kills its process at a call, unless another process was killed."""
 
     def make(original: Any) -> Any:
         calls = []
@@ -190,12 +192,12 @@ def process_ids(client: Client) -> set[int]:
     return set(client.run(os.getpid).values())
 
 
-# At a receipt, the files of its part are there.
+# A receipt is written after the files of its part.
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "owner", "function"), [(encoded, "", "save_encoded"), (parts, "Receipt", "to_bytes")]
 )
-def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path, module, owner, function):
+def test_killed_worker_does_not_change_files(cluster, table, file, tmp_path, module, owner, function):
     expected = write_on_threads(table, tmp_path / "threads.dp")
     before = process_ids(cluster)
     on_workers(cluster, module, owner, function, dying(str(tmp_path / "killed"), 2))
@@ -207,13 +209,13 @@ def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path,
 
 
 @pytest.mark.slow
-def test_a_task_of_a_worker_may_write(cluster, table, tmp_path):
+def test_write_inside_worker_task(cluster, table, tmp_path):
     table.to_parquet(tmp_path / "listings.parquet")
-    how = prep()
+    preprocessor = prep()
 
     def job(path: Path) -> None:
         with worker_client():
-            how.fit_write(tmp_path / "listings.parquet", path, block_rows=64)
+            preprocessor.fit_write(tmp_path / "listings.parquet", path, block_rows=64)
 
     cluster.submit(job, tmp_path / "task.dp").result()
     found, expected = open_dataset(tmp_path / "task.dp"), write(table, tmp_path / "here.dp")
@@ -222,7 +224,7 @@ def test_a_task_of_a_worker_may_write(cluster, table, tmp_path):
 
 
 def counting_frame(table: pd.DataFrame, folder: Path) -> dd.DataFrame:
-    """Make a frame whose partitions leave a file when they are read."""
+    """Return a frame whose partitions create a file when they are read."""
 
     def read(number: int) -> pd.DataFrame:
         (folder / str(number)).touch()
@@ -232,17 +234,17 @@ def counting_frame(table: pd.DataFrame, folder: Path) -> dd.DataFrame:
 
 
 @pytest.mark.parametrize("with_scratch", [False, True])
-def test_memory_that_workers_do_not_share_is_refused_before_anything_is_read(cluster, table, tmp_path, with_scratch):
+def test_memory_url_on_cluster_raises_before_reading(cluster, table, tmp_path, with_scratch):
     (tmp_path / "read").mkdir()
-    how = prep(scratch=str(tmp_path / "scratch") if with_scratch else None)
+    preprocessor = prep(scratch=str(tmp_path / "scratch") if with_scratch else None)
     with pytest.raises(ConfigError, match=r"workers cannot access memory://.*object store"):
-        write(counting_frame(table, tmp_path / "read"), f"memory://{tmp_path.name}.dp", how)
+        write(counting_frame(table, tmp_path / "read"), f"memory://{tmp_path.name}.dp", preprocessor)
     assert list((tmp_path / "read").iterdir()) == []
     assert content(f"memory://{tmp_path.name}.dp") == {}
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_folder_that_one_worker_does_not_see_is_refused(cluster, file, tmp_path, worker):
+def test_folder_invisible_to_a_worker_raises(cluster, file, tmp_path, worker):
     address = list(cluster.scheduler_info()["workers"])[worker]
 
     def blind(original: Any) -> Any:
@@ -257,7 +259,7 @@ def test_a_folder_that_one_worker_does_not_see_is_refused(cluster, file, tmp_pat
 
 
 @pytest.mark.slow
-def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, request):
+def test_workers_read_and_write_s3(cluster, s3, table, file, tmp_path, request):
     expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
@@ -270,7 +272,7 @@ def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, r
 
 
 @pytest.mark.slow
-def test_s3_goes_on_where_a_cluster_stopped(cluster, s3, file, tmp_path):
+def test_interrupted_s3_write_resumes(cluster, s3, file, tmp_path):
     expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options
 

@@ -39,7 +39,7 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
-    """Write a dataset with files of every kind that is small enough to damage each byte of."""
+    """Write a dataset with files of every kind, small enough to damage each byte."""
     path = tmp_path_factory.mktemp("damage") / "made.dp"
     features = {
         "price": dp.Number(missing_value_strategy="drop_row"),
@@ -65,7 +65,7 @@ def path(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(path: Path) -> tuple[Dataset, dict[str, np.ndarray]]:
-    """Open a dataset and read all that it gives: rows, rejects and what was learned."""
+    """Open a dataset and read all rows, rejects and fitted state."""
     dataset, arrays = open_dataset(path), {}
     for name, split in dataset.splits.items():
         arrays |= {f"{name}/{output}": array for output, array in split.read(["row_id", *split.columns]).items()}
@@ -86,14 +86,14 @@ def all_files(path: Path) -> list[Path]:
 
 
 def flips(data: bytes) -> Iterator[bytes]:
-    """Give the bytes with all bits of each one flipped in turn, and with one bit of each."""
+    """Yield the bytes with all bits of each byte flipped in turn, and with one bit of each."""
     for place, byte in enumerate(data):
         for bits in (0xFF, 1 << place % 8):
             yield data[:place] + bytes([byte ^ bits]) + data[place + 1 :]
 
 
 def check_every(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> int:
-    """Check that each damage to each file is found and named, and that no read gives other values than before."""
+    """Check that each damage to each file is detected and named, and that reads return the same values or raise."""
     open_dataset(path).verify()
     count = 0
     for name in all_files(path):
@@ -109,7 +109,7 @@ def check_every(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> int:
 
 
 def check_reads(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> None:
-    """Check that each damage to each file is named by what reads it, or does not show in what is read."""
+    """Check that reads after each damage to each file raise with its name or return the same values."""
     _, expected = read(path)
     for name in all_files(path):
         file, whole = path / name, (path / name).read_bytes()
@@ -120,18 +120,18 @@ def check_reads(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> None
             except (CorruptDatasetError, FormatVersionError) as error:
                 assert str(name) in str(error)  # noqa: PT017 which error it is depends on the byte
             else:
-                # Of a table, some bytes have no say in what is read, such as those of statistics.
+                # Some bytes of a table, such as those of statistics, do not affect values.
                 assert name.suffix == ".parquet"
                 assert same(found, expected)
         file.write_bytes(whole)
 
 
 def some(damages: Callable[[bytes], Iterator[bytes]], step: int) -> Callable[[bytes], Iterator[bytes]]:
-    """Leave most of the damages out, other ones of each file."""
+    """Skip most damages, different ones for each file."""
     return lambda data: (one for number, one in enumerate(damages(data)) if (number + len(data)) % step == 0)
 
 
-def test_the_dataset_has_files_of_every_kind(made):
+def test_dataset_has_files_of_every_kind(made):
     names = [str(name) for name in all_files(made)]
     for kind in (
         "manifest.json",
@@ -147,7 +147,7 @@ def test_the_dataset_has_files_of_every_kind(made):
     assert len(open_dataset(made).rejects()) == 3
 
 
-def test_flipped_bytes_are_found_and_named(path):
+def test_flipped_bytes_are_detected_and_named(path):
     assert check_every(path, some(flips, 61)) > 500
 
 
@@ -157,7 +157,7 @@ def test_flipped_bytes_are_never_read_as_values(path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_every_flipped_byte_is_found_and_named(path):
+def test_every_flipped_byte_is_detected_and_named(path):
     count = 2 * sum(len(data) for data in content(path).values() if data) // one_in(11)
     assert abs(check_every(path, some(flips, one_in(11))) - count) < 100
 
@@ -169,21 +169,21 @@ def test_no_flipped_byte_is_read_as_a_value(path):
 
 
 def lengths(data: bytes) -> Iterator[bytes]:
-    """Give the bytes cut short, at every length of a tiny file, and longer ones."""
+    """Yield truncated bytes, at every length for a tiny file, and longer ones."""
     step = 1 if len(data) < 200 else len(data) // 20
     yield from (data[:length] for length in range(0, len(data), step))
     yield from (data + b"\0", data + data)
 
 
-def test_every_other_length_is_found_and_named(path):
+def test_other_lengths_are_detected_and_named(path):
     assert check_every(path, lengths) > 500
 
 
-def test_every_other_length_is_never_read_as_values(path):
+def test_other_lengths_are_never_read_as_values(path):
     check_reads(path, some(lengths, 3))
 
 
-def test_missing_files_are_found_and_named(path):
+def test_missing_files_are_detected_and_named(path):
     dataset = open_dataset(path)
     for name in all_files(path):
         data = (path / name).read_bytes()
@@ -196,7 +196,7 @@ def test_missing_files_are_found_and_named(path):
     dataset.verify()
 
 
-def test_files_exchanged_for_others_of_the_same_length_are_found(path):
+def test_swapped_files_of_same_length_are_detected(path):
     dataset = open_dataset(path)
     files = {name: (path / name).read_bytes() for name in all_files(path)}
     pairs = [(a, b) for a in files for b in files if a < b and len(files[a]) == len(files[b]) and files[a] != files[b]]
@@ -213,7 +213,7 @@ def test_files_exchanged_for_others_of_the_same_length_are_found(path):
 
 
 @pytest.mark.parametrize("name", ["extra", "train/table/part-00099.parquet", "train/arrays.zarr/tags/c.9.0", "vocab/a"])
-def test_files_too_many_are_found_and_named(path, name):
+def test_extra_files_are_detected_and_named(path, name):
     dataset, expected = read(path)
     (path / dataset.version / name).write_bytes(b"x")
     with pytest.raises(CorruptDatasetError, match=f"{name} is not part of the dataset"):
@@ -221,7 +221,7 @@ def test_files_too_many_are_found_and_named(path, name):
     assert same(read(path)[1], expected)
 
 
-def test_a_folder_or_a_link_in_place_of_a_file_is_found(path):
+def test_folder_or_link_in_place_of_file_is_detected(path):
     dataset = open_dataset(path)
     for name in all_files(path):
         file, data = path / name, (path / name).read_bytes()
@@ -240,7 +240,7 @@ def test_a_folder_or_a_link_in_place_of_a_file_is_found(path):
     dataset.verify()
 
 
-def test_a_whole_manifest_of_another_dataset_is_found(path):
+def test_intact_manifest_of_other_dataset_is_detected(path):
     old = open_dataset(path).manifest
     for name, entry in old.files.items():
         other = FileEntry(entry.bytes, entry.crc32c ^ 1, entry.rows)
@@ -251,7 +251,7 @@ def test_a_whole_manifest_of_another_dataset_is_found(path):
             open_dataset(path).verify()
 
 
-def test_a_damaged_dataset_is_written_anew(path, made):
+def test_damaged_dataset_is_overwritten(path, made):
     features = {"sold": "binary"}
     for name in all_files(path):
         if name.name == MANIFEST:
@@ -268,7 +268,7 @@ def test_a_damaged_dataset_is_written_anew(path, made):
     assert len(list(path.iterdir())) == 2
 
 
-def test_a_damaged_footer_is_forgotten_once_the_file_is_restored(tmp_path):
+def test_damaged_footer_is_not_cached(tmp_path):
     frame = pd.DataFrame({"price_of_all": np.arange(100.0)})
     path = dp.Preprocessor({"price_of_all": dp.Number(normalization=None)}).fit_write(frame, tmp_path / "a.dp").url
     (table,) = Path(path).glob("*/train/table/*.parquet")

@@ -32,7 +32,7 @@ def undisturbed(request, undisturbed_writes) -> Any:
 
 
 def receipted(path: Path) -> dict[Path, tuple[int, int]]:
-    """Return the files of parts that are done, and what tells whether they were written again."""
+    """Return the files of finished parts with their inode and modification time."""
     found = {}
     for receipt in path.glob("*/receipts/*.json"):
         for name in json.loads(receipt.read_bytes())["receipt"]["files"]:
@@ -42,7 +42,7 @@ def receipted(path: Path) -> dict[Path, tuple[int, int]]:
 
 
 def check_full(result: Any, path: Path, seen: Path, before: dict[str, bytes | None]) -> dict[Path, tuple[int, int]]:
-    """Check the error, that nothing half is left, and that the dataset before is as it was; return finished files."""
+    """Check the error, that no partial files remain, and that the old dataset is unchanged; return finished files."""
     assert (result.returncode, result.error) == (1, "StorageFullError"), result.message
     assert re.match(MESSAGE.format(re.escape(str(path))), result.message), result.message
     assert re.search(r"ulimit -f|No space left on device\); [\d,]+ bytes are free there", result.message)
@@ -63,7 +63,7 @@ def check_rerun(writer: Any, path: Path, undisturbed: Any, finished: dict[Path, 
 
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 @pytest.mark.parametrize("limit", [1_000, 50_000])
-def test_a_limit_from_the_start_stops_a_write_that_goes_on_without_it(undisturbed, tmp_path, limit, scheduler):
+def test_file_size_limit_stops_write_and_rerun_completes(undisturbed, tmp_path, limit, scheduler):
     path = tmp_path / "a.dp"
     undisturbed.prepare(path, "older")
     result = undisturbed.writer.write(path, undisturbed.source, limit_at=0, limit_bytes=limit, scheduler=scheduler)
@@ -71,7 +71,7 @@ def test_a_limit_from_the_start_stops_a_write_that_goes_on_without_it(undisturbe
     check_rerun(undisturbed.writer, path, undisturbed, {})
 
 
-# The name of a file, and how many of them are written before there is no more room.
+# The name of a file, and how many of them are written before the disk is full.
 FILES = [
     ("scratch/.*parsed", 2),
     ("scratch/.*placed", 0),
@@ -96,7 +96,7 @@ FILES = [
     ],
     indirect=["undisturbed"],
 )
-def test_a_disk_that_fills_up_at_any_file_keeps_what_was_finished(undisturbed, tmp_path, name, before):
+def test_full_disk_at_any_file_keeps_finished_parts(undisturbed, tmp_path, name, before):
     path, steps = tmp_path / "a.dp", undisturbed.steps["older"]
     written = [number for number, step in enumerate(steps) if step.startswith("write") and re.search(name, step)]
     undisturbed.prepare(path, "older")
@@ -109,7 +109,7 @@ def test_a_disk_that_fills_up_at_any_file_keeps_what_was_finished(undisturbed, t
     check_rerun(undisturbed.writer, path, undisturbed, finished)
 
 
-def test_a_first_write_without_room_is_unfinished(undisturbed, tmp_path):
+def test_first_write_on_full_disk_is_unfinished(undisturbed, tmp_path):
     path = tmp_path / "a.dp"
     result = undisturbed.writer.write(path, undisturbed.source, limit_at=600)
     finished = check_full(result, path, path, {})
@@ -132,7 +132,7 @@ def cannot_mount(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def small_disk(tmp_path_factory) -> Iterator[tuple[Any, Path, Path]]:
-    """Give a writer, the folder of a disk of 4 MB and 700 files that it alone sees, and the same as seen from here."""
+    """Yield a writer, its private disk of 4 MB and 700 files, and the path of the disk in this process."""
     folder = tmp_path_factory.mktemp("disk")
     if reason := cannot_mount(folder):
         pytest.skip(f"no file system can be mounted: {reason}")
@@ -147,7 +147,7 @@ def small_disk(tmp_path_factory) -> Iterator[tuple[Any, Path, Path]]:
 
 @pytest.fixture
 def small_folder(small_disk, undisturbed) -> Iterator[tuple[Any, Path, Path]]:
-    """Give a writer, a path on the small disk where the older dataset lies, and the same as seen from here."""
+    """Yield a writer, the path of the older dataset on its disk, and its path in this process."""
     writer, folder, seen = small_disk
     undisturbed.prepare(seen / "a.dp", "older")
     yield writer, folder / "a.dp", seen / "a.dp"
@@ -156,7 +156,7 @@ def small_folder(small_disk, undisturbed) -> Iterator[tuple[Any, Path, Path]]:
 
 
 @pytest.mark.parametrize("free_bytes", [40_000, 300_000, 600_000])
-def test_a_full_disk_stops_a_write_that_goes_on_once_there_is_room(small_folder, undisturbed, free_bytes):
+def test_full_disk_stops_write_and_rerun_completes(small_folder, undisturbed, free_bytes):
     writer, path, seen = small_folder
     room, ballast = os.statvfs(seen), seen.with_name("ballast")
     ballast.write_bytes(bytes(room.f_bavail * room.f_frsize - free_bytes))
@@ -168,7 +168,7 @@ def test_a_full_disk_stops_a_write_that_goes_on_once_there_is_room(small_folder,
 
 
 @pytest.mark.parametrize("left", [1, 100])
-def test_a_disk_without_room_for_more_names_stops_a_write_too(small_folder, undisturbed, left):
+def test_disk_without_inodes_stops_write(small_folder, undisturbed, left):
     writer, path, seen = small_folder
     many = seen.with_name("many")
     many.mkdir()

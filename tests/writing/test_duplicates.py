@@ -1,4 +1,4 @@
-"""Rows whose inputs another split has, too: counted when a dataset is written, and shown by reports and `inspect`."""
+"""Rows with the same inputs in several splits: counted by writes, and shown by reports and `inspect`."""
 
 import json
 
@@ -58,7 +58,7 @@ def expected():
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"block_rows": 64}, {"shards": True}])
 @pytest.mark.parametrize("partitions", [1, 7])
-def test_planted_rows_are_counted_for_any_partitioning(frame, tmp_path, partitions, options, monkeypatch):
+def test_duplicates_do_not_depend_on_partitioning(frame, tmp_path, partitions, options, monkeypatch):
     monkeypatch.setattr(duplicates, "_GROUP_ROWS", 50)
     monkeypatch.setattr(duplicates, "_BUFFER_BYTES", 1 << 11)
     dataset = write(dd.from_pandas(frame, npartitions=partitions), tmp_path / "a.dp", **options)
@@ -66,7 +66,7 @@ def test_planted_rows_are_counted_for_any_partitioning(frame, tmp_path, partitio
     assert dp.open_dataset(tmp_path / "a.dp").duplicates == expected()
 
 
-def test_a_brute_force_comparison_of_few_values_agrees(tmp_path):
+def test_duplicates_equal_brute_force(tmp_path):
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {"a": rng.integers(0, 40, 500), "b": rng.choice(list("xyz"), 500), "y": rng.integers(0, 2, 500)}
@@ -83,7 +83,7 @@ def test_a_brute_force_comparison_of_few_values_agrees(tmp_path):
         assert dataset.duplicates[split][:2] == (sum(shared), sum(shared) - sum(same))
 
 
-def test_datasets_that_are_not_compared_have_no_counts(frame, tmp_path):
+def test_duplicates_are_none_if_not_comparable(frame, tmp_path):
     one_split = dp.Preprocessor(FEATURES, targets="y").fit_write(frame, tmp_path / "a.dp", progress=False)
     assert one_split.duplicates is None
     features = {**FEATURES, "city": dp.TargetEncoding(target="y", target_type="class")}
@@ -94,7 +94,7 @@ def test_datasets_that_are_not_compared_have_no_counts(frame, tmp_path):
     assert unrelated.delete([5]).duplicates is None
 
 
-def test_manifests_of_older_versions_are_read(frame, tmp_path):
+def test_duplicates_of_older_manifest_are_none(frame, tmp_path):
     manifest = write(frame, tmp_path / "a.dp").manifest
     text = manifest.to_bytes()
     assert Manifest.from_bytes(text, "here").duplicates == expected()
@@ -103,7 +103,7 @@ def test_manifests_of_older_versions_are_read(frame, tmp_path):
     assert Manifest.from_bytes(older.to_bytes(), "here").duplicates is None
 
 
-def test_each_fold_and_each_appended_part_has_counts_of_its_own(frame, tmp_path):
+def test_duplicates_of_folds_and_appended_parts(frame, tmp_path):
     inputs = frame.drop(columns="split")
     folds = dp.Preprocessor(FEATURES, targets="y", split=dp.KFold(3)).fit_write(
         inputs, tmp_path / "k.dp", progress=False
@@ -116,7 +116,7 @@ def test_each_fold_and_each_appended_part_has_counts_of_its_own(frame, tmp_path)
     assert [part.duplicates["test"].rows for part in grown.datasets] == [22, 22]
 
 
-def test_reports_and_inspect_show_them(frame, tmp_path, capsys):
+def test_report_and_inspect_show_duplicates(frame, tmp_path, capsys):
     from daskprep.cli import main
 
     dataset = write(frame, tmp_path / "a.dp")
@@ -132,7 +132,7 @@ def test_reports_and_inspect_show_them(frame, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["duplicates"]["test"]["rows"] == 22
 
 
-def test_hashes_depend_on_values_of_any_type():
+def test_hash_rows_depends_on_values_of_any_type():
     columns = [
         np.arange(6, dtype=np.float32) * 2.0**20,
         np.zeros(6, np.float64),
@@ -153,7 +153,7 @@ def test_hashes_depend_on_values_of_any_type():
         assert changed.tolist() == [index != 1] * 2 + [False] * 4
 
 
-def test_no_two_of_a_million_structured_rows_have_equal_hashes():
+def test_hash_rows_of_a_million_structured_rows_are_distinct():
     side = np.arange(1_000)
     grid = np.stack([axis.ravel() for axis in np.meshgrid(side, side)]).astype(np.float32)
     for columns in (list(grid), list(grid * 2.0**-60), [grid.T.astype(np.uint64) << np.uint64(48)]):

@@ -1,4 +1,4 @@
-"""A store that is slow, refuses or breaks off is asked again; what it says in the end is told, without credentials."""
+"""Requests to a faulty store are retried; the final error has its reason, without credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSAL = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>no hunter2</
 
 
 class Proxy(ThreadingHTTPServer):
-    """Hands requests on to a store, and lets some fail: `faults` are (share of requests, status and code, or None)."""
+    """Forward requests to a store, of which some fail: `faults` are (share of requests, status and code, or None)."""
 
     daemon_threads = True
 
@@ -46,10 +46,10 @@ class Proxy(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that were broken off."""
+        """Do not print broken connections."""
 
     def fault(self) -> tuple[int, str] | str:
-        """Return what befalls a request: an answer, "cut", or nothing."""
+        """Return the fault of a request: an answer, "cut", or nothing."""
         with self.lock:
             drawn = self.chance.random()
             for share, answer in self.faults:
@@ -70,12 +70,12 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(fault, tuple):
             self.answer(fault[0], [], _REFUSAL.format(code=fault[1]).encode())
             return
-        asked = HTTPConnection(self.server.target, timeout=60)
-        asked.request(self.command, self.path, body, dict(self.headers))
-        found = asked.getresponse()
+        connection = HTTPConnection(self.server.target, timeout=60)
+        connection.request(self.command, self.path, body, dict(self.headers))
+        found = connection.getresponse()
         data = found.read()
         kept = [(name, value) for name, value in found.getheaders() if name.lower() != "transfer-encoding"]
-        asked.close()
+        connection.close()
         self.answer(found.status, kept, data, is_cut=bool(fault) and len(data) > 1)
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
@@ -92,7 +92,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection |= is_cut
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Do not print requests."""
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def proxy(s3) -> Iterator[Proxy]:
 
 @pytest.fixture
 def options(s3, proxy) -> dict[str, Any]:
-    """Open the store through the proxy, by a file system of the test's own."""
+    """Open the store through the proxy, by a separate file system."""
     return {**s3.storage_options, "client_kwargs": {"endpoint_url": proxy.url}, "skip_instance_cache": True}
 
 
@@ -122,7 +122,7 @@ def write(source: Any, url: str, options: dict[str, Any] | None, **more: Any) ->
     return prep.fit_write(source, url, storage_options=options, block_rows=32, version="1", **more)
 
 
-def test_a_write_and_an_epoch_get_through_faults(proxy, options, s3, tmp_path):
+def test_write_and_epoch_survive_faults(proxy, options, s3, tmp_path):
     table().to_parquet(tmp_path / "rows.parquet", row_group_size=40)
     url = f"{s3.url}/{tmp_path.name}"
     Folder.open(url, s3.storage_options).write("rows.parquet", (tmp_path / "rows.parquet").read_bytes())
@@ -138,7 +138,7 @@ def test_a_write_and_an_epoch_get_through_faults(proxy, options, s3, tmp_path):
     assert proxy.failed > 10
 
 
-def test_media_get_through_faults(proxy, options, s3, tmp_path, monkeypatch):
+def test_media_reads_survive_faults(proxy, options, s3, tmp_path, monkeypatch):
     url = f"{s3.url}/{tmp_path.name}"
     for number in range(12):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "x.png")
@@ -161,7 +161,7 @@ def test_media_get_through_faults(proxy, options, s3, tmp_path, monkeypatch):
         (400, "bad code <hunter2>", "check the connection", 1),
     ],
 )
-def test_the_reason_is_told(proxy, options, s3, tmp_path, status, code, remedy, attempts):
+def test_error_shows_reason_and_remedy(proxy, options, s3, tmp_path, status, code, remedy, attempts):
     folder = Folder.open(f"{s3.url}/{tmp_path.name}", {**options, "attempts": 3})
     proxy.faults = [(1.0, (status, code))]
     for call in (lambda: folder.read("a"), lambda: folder.write("a", b"1")):
@@ -172,24 +172,24 @@ def test_the_reason_is_told(proxy, options, s3, tmp_path, status, code, remedy, 
         assert "hunter2" not in str(caught.value)
 
 
-def test_the_reason_a_source_cannot_be_listed_is_told(proxy, options, s3):
+def test_listing_error_shows_reason(proxy, options, s3):
     proxy.faults = [(1.0, (403, "AccessDenied"))]
     with pytest.raises(ConfigError, match=r"cannot be listed \(PermissionError.*check the credentials"):
         dp.read_files(f"{s3.url}/x/*.parquet", storage_options=options)
 
 
-def test_a_bucket_that_is_not_there_is_told(s3):
+def test_missing_bucket_raises(s3):
     with pytest.raises(FileNotFoundError, match="NoSuchBucket"):
         Folder.open("s3://no-such-bucket/a", s3.storage_options).write("a", b"1")
 
 
-def test_a_store_that_does_not_answer_is_asked_a_few_times(s3, options):
+def test_unreachable_store_is_retried(s3, options):
     closed = {**options, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}, "attempts": 2}
     with pytest.raises(OSError, match=r"EndpointConnectionError, .*2 attempts|ConnectionError.*2 attempts"):
         Folder.open(f"{s3.url}/a", closed).read("a")
 
 
-def test_what_a_store_cuts_short_without_a_word_is_read_again(monkeypatch):
+def test_truncated_response_is_retried(monkeypatch):
     folder = Folder.open("memory://cut")
     folder.write("a", b"0123456789")
     filesystem, cuts = type(folder.filesystem), [3, 1]
@@ -207,12 +207,12 @@ def test_what_a_store_cuts_short_without_a_word_is_read_again(monkeypatch):
 
 
 @pytest.mark.parametrize("attempts", [0, -1, True, "3", None])
-def test_a_number_of_attempts_that_is_none_is_refused(attempts):
+def test_invalid_attempts_raise(attempts):
     with pytest.raises(ConfigError, match="attempts"):
         Folder.open("memory://a", {"attempts": attempts})
 
 
-def test_the_number_of_attempts_travels(tmp_path):
+def test_attempts_are_pickled_and_passed_on(tmp_path):
     folder = Folder.open("memory://a", {"attempts": 3})
     assert pickle.loads(pickle.dumps(folder)).files.attempts == 3
     fsspec.filesystem("memory").pipe_file("/rows.csv", b"x\n1\n")
@@ -220,7 +220,7 @@ def test_the_number_of_attempts_travels(tmp_path):
     assert source.fragments[0].file.attempts == 3
 
 
-def test_the_file_system_of_another_program_goes_on_asking_as_often() -> None:
+def test_retries_of_other_file_system_instances_are_unchanged() -> None:
     options = {"use_listings_cache": False, "anon": True, "config_kwargs": {"retries": {"total_max_attempts": 1}}}
     theirs = fsspec.filesystem("s3", **options)
     before = theirs.retries

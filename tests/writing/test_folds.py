@@ -1,4 +1,4 @@
-"""The datasets of all folds are those that each alone would be, from rows that are read once."""
+"""Datasets of all folds equal those of single folds, from rows that are read once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def preprocessor(split, **options) -> dp.Preprocessor:
     return dp.Preprocessor(features, split=split, **options)
 
 
-def held(split, fold):
+def single_fold(split, fold):
     return dp.KFold(**{**split.get_params(), "fold": fold})
 
 
@@ -69,14 +69,14 @@ def content(folder) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("split", FOLDS.values(), ids=FOLDS)
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_each_fold_has_the_bytes_of_a_write_of_it_alone(table, source, tmp_path, split, shuffle):
+def test_fold_bytes_equal_write_of_single_fold(table, source, tmp_path, split, shuffle):
     prep = preprocessor(split, balance=dp.Oversample("sold", ratio=0.9))
     dataset = prep.fit_write(source, tmp_path / "all.dp", shuffle=shuffle)
     dataset.verify()
     assert isinstance(dataset, FoldedDataset)
     assert (len(dataset), dataset.folds) == (K, K)
     for fold, one in enumerate(dataset):
-        alone = preprocessor(held(split, fold), balance=dp.Oversample("sold", ratio=0.9))
+        alone = preprocessor(single_fold(split, fold), balance=dp.Oversample("sold", ratio=0.9))
         alone.fit_write(source, tmp_path / f"{fold}.dp", shuffle=shuffle)
         assert content(tmp_path / f"{fold}.dp") == content(one.root.path)
         assert prep.fold(fold).to_dict() == alone.to_dict() == dp.Preprocessor.from_dataset(one).to_dict()
@@ -84,7 +84,7 @@ def test_each_fold_has_the_bytes_of_a_write_of_it_alone(table, source, tmp_path,
     assert dp.Preprocessor.from_dataset(dataset).to_dict() == prep.to_dict()
 
 
-def test_each_fold_is_that_of_a_fixed_split_of_the_same_rows(table, tmp_path):
+def test_fold_equals_fixed_split_of_same_rows(table, tmp_path):
     split = FOLDS["groups"]
     dataset = preprocessor(split).fit_write(table, tmp_path / "all.dp")
     numbers = preprocessor(split).assign(table)["split"]
@@ -92,19 +92,19 @@ def test_each_fold_is_that_of_a_fixed_split_of_the_same_rows(table, tmp_path):
         frame = table.assign(split=np.where(numbers == fold, "val", "train"))
         alone = preprocessor(dp.FixedSplit()).fit_write(frame, tmp_path / f"{fold}.dp")
         mine, other = content(one.files.folder.path), content(alone.files.folder.path)
-        del mine["metadata.json"], other["metadata.json"]  # which says how rows were split
+        del mine["metadata.json"], other["metadata.json"]  # which has the split
         assert mine == other
 
 
 @pytest.mark.parametrize("name", FOLDS)
 @pytest.mark.parametrize("partitions", [3, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 16, 64))])
-def test_bytes_are_the_same_for_every_partitioning(table, tmp_path, name, partitions):
+def test_bytes_do_not_depend_on_partitioning(table, tmp_path, name, partitions):
     preprocessor(FOLDS[name]).fit_write(table, tmp_path / "1.dp", version="1")
     preprocessor(FOLDS[name]).fit_write(dd.from_pandas(table, npartitions=partitions), tmp_path / "2.dp", version="1")
     assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
 
 
-def test_bytes_are_the_same_one_task_after_the_other(source, tmp_path):
+def test_bytes_do_not_depend_on_scheduler(source, tmp_path):
     preprocessor(FOLDS["groups"]).fit_write(source, tmp_path / "1.dp")
     with dask.config.set(scheduler="sync"):
         preprocessor(FOLDS["groups"]).fit_write(source, tmp_path / "2.dp")
@@ -113,7 +113,7 @@ def test_bytes_are_the_same_one_task_after_the_other(source, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
-def test_bytes_are_the_same_on_a_cluster(cluster, table, tmp_path):
+def test_bytes_on_cluster_equal_threads(cluster, table, tmp_path):
     for name, split in FOLDS.items():
         frame = dd.from_pandas(table, npartitions=5)
         preprocessor(split).fit_write(frame, tmp_path / f"{name}-1.dp", version="1")
@@ -123,7 +123,7 @@ def test_bytes_are_the_same_on_a_cluster(cluster, table, tmp_path):
 
 
 class Killed(BaseException):
-    """Ends a write where it is, as a kill does."""
+    """End a write abruptly, as a kill does."""
 
 
 def kill_at(monkeypatch, name, owner, call):
@@ -159,7 +159,7 @@ def counted(table):
         (job_module, "commit", 1, 0),
     ],
 )
-def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, name, call, again):
+def test_killed_write_resumes(counted, tmp_path, monkeypatch, owner, name, call, again):
     split, (reads, frame) = FOLDS["groups"], counted
     features = {"price": "number", "city": "category"}
 
@@ -197,7 +197,7 @@ SPLITS_AND_PLACES = [
 
 @pytest.mark.parametrize(("split", "place"), SPLITS_AND_PLACES)
 @pytest.mark.parametrize("killed", [3, 6])
-def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monkeypatch, split, place, killed):
+def test_killed_write_of_files_rereads_no_partition(source, tmp_path, monkeypatch, split, place, killed):
     features = {"price": "number", "city": dp.TargetEncoding(target="price", folds=2, **place)}
     prep, reads = dp.Preprocessor(features, split=split), []
     fragment_type = type(source.fragments[0])
@@ -213,7 +213,7 @@ def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monk
         prep.fit_write(source, tmp_path / "1.dp")
         with monkeypatch.context() as patch:
             patch.setattr(fragment_type, "read", read)
-            patch.setattr(WriteJob, "_save_state", None)  # to which a write comes that has learned
+            patch.setattr(WriteJob, "_save_state", None)  # called after the fit
             with pytest.raises((Killed, TypeError)):
                 prep.fit_write(source, tmp_path / "2.dp")
             killed = -1
@@ -225,13 +225,13 @@ def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monk
             kill_at(patch, "_write", WriteJob, 1 if split is None else 3)
             with pytest.raises(Killed):
                 prep.fit_write(source, tmp_path / "2.dp")
-            patch.setattr(WriteJob, "_scan", None)  # where a write begins that has no plan
+            patch.setattr(WriteJob, "_scan", None)  # called by a write without a plan
             kill_at(patch, "_write", WriteJob, K + 2)
             prep.fit_write(source, tmp_path / "2.dp")
     assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
 
 
-def test_what_a_killed_write_found_out_is_found_again_if_it_is_damaged(counted, tmp_path, monkeypatch):
+def test_killed_write_with_damaged_scratch_rereads_rows(counted, tmp_path, monkeypatch):
     reads, frame = counted
     prep = dp.Preprocessor({"price": "number"}, split=FOLDS["rows"])
     with dask.config.set(scheduler="sync"):
@@ -247,7 +247,7 @@ def test_what_a_killed_write_found_out_is_found_again_if_it_is_damaged(counted, 
     assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
 
 
-def test_the_old_dataset_stays_until_all_folds_of_the_new_one_are_written(source, tmp_path, monkeypatch):
+def test_old_dataset_is_kept_until_all_folds_are_written(source, tmp_path, monkeypatch):
     old = preprocessor(None).fit_write(source, tmp_path / "a.dp")
     with monkeypatch.context() as patch:
         kill_at(patch, "_write", WriteJob, 3)
@@ -261,7 +261,7 @@ def test_the_old_dataset_stays_until_all_folds_of_the_new_one_are_written(source
     assert content(tmp_path / "a.dp") == content(preprocessor(None).fit_write(source, tmp_path / "b.dp").root.path)
 
 
-def test_damaged_folds_are_repaired(source, tmp_path):
+def test_repair_damaged_folds(source, tmp_path):
     preprocessor(FOLDS["groups"]).fit_write(source, tmp_path / "a.dp")
     whole = content(tmp_path / "a.dp")
     parts = sorted((tmp_path / "a.dp").rglob("part-00000.parquet"))
@@ -278,7 +278,7 @@ def test_damaged_folds_are_repaired(source, tmp_path):
     assert content(tmp_path / "a.dp") == whole
 
 
-def test_a_fold_of_another_dataset_is_noticed(source, tmp_path):
+def test_swapped_fold_manifest_raises(source, tmp_path):
     preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp")
     dataset = dp.open_dataset(tmp_path / "a.dp")
     manifest = Path(dataset.fold(0).root.path) / "manifest.json"
@@ -287,7 +287,7 @@ def test_a_fold_of_another_dataset_is_noticed(source, tmp_path):
         dataset.fold(0)
 
 
-def test_a_link_in_place_of_a_fold_is_not_repaired(source, tmp_path):
+def test_repair_of_symlinked_fold_raises(source, tmp_path):
     preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp")
     preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "b.dp")
     version = dp.open_dataset(tmp_path / "a.dp").version
@@ -301,14 +301,14 @@ def test_a_link_in_place_of_a_fold_is_not_repaired(source, tmp_path):
     assert (decoy / "kept").exists()
 
 
-def test_bars_name_the_fold_that_is_written(source, tmp_path, capsys):
+def test_progress_bars_name_fold(source, tmp_path, capsys):
     preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp", progress=True)
     shown = capsys.readouterr().err
     assert all(f"fold {fold}: encoding" in shown for fold in range(K))
     assert "fold 0: reading" not in shown
 
 
-def test_folds_are_opened_alone(source, table, tmp_path):
+def test_folds_are_opened_separately(source, table, tmp_path):
     prep = preprocessor(FOLDS["rows"])
     dataset = prep.fit_write(source, tmp_path / "a.dp")
     opened = pickle.loads(pickle.dumps(dp.open_dataset(tmp_path / "a.dp")))
@@ -344,13 +344,13 @@ def test_folds_are_opened_alone(source, table, tmp_path):
         assert len(next(iter(prep.fold(2).stream(source, 8)))["price"]) == 8
 
 
-def test_a_fit_that_fails_leaves_nothing(source, tmp_path):
+def test_failed_fit_leaves_no_files(source, tmp_path):
     with pytest.raises(dp.errors.ColumnError, match="too few for 200 folds"):
         preprocessor(dp.KFold(200, group="code")).fit_write(source, tmp_path / "a.dp")
     assert not [path for path in (tmp_path / "a.dp").rglob("*") if path.is_file()]
 
 
-def test_what_a_write_left_that_was_killed_right_after_a_commit_is_removed(source, tmp_path):
+def test_leftovers_of_write_killed_after_commit_are_removed(source, tmp_path):
     root, outside = tmp_path / "a.dp", tmp_path / "scratch"
     prep = preprocessor(FOLDS["rows"]).set_params(scratch=str(outside))
     dataset = prep.fit_write(source, root)

@@ -23,7 +23,7 @@ SITUATIONS = ["nothing", "older"]
 
 
 def check_killed(undisturbed: Any, path: Path, situation: str) -> str:
-    """Check that what is there after a kill is whole, or says that it is not, and return what it is."""
+    """Check that a dataset after a kill is intact or unfinished, and return its kind."""
     try:
         dataset = open_dataset(path)
     except IncompleteDatasetError:
@@ -71,7 +71,7 @@ def ends_of_kinds(steps: list[str]) -> list[int]:
     return sorted({end for numbers in kinds.values() for end in (numbers[0], numbers[-1])})
 
 
-# What the kills of a write leave, from its first step to its last.
+# Possible results of kills, from the first step of a write to its last.
 LEFT_BY_KILLS = {"nothing": {"none", "unfinished", "new"}, "older": {"older", "new"}}
 
 
@@ -87,7 +87,7 @@ def check_kills(undisturbed: Any, path: Path, situation: str, kill_at: Any) -> N
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_write_that_is_killed_at_some_steps_goes_on(undisturbed, tmp_path, situation):
+def test_write_killed_at_some_steps_resumes(undisturbed, tmp_path, situation):
     last = len(undisturbed.steps[situation]) - 1
     check_kills(undisturbed, tmp_path / "a.dp", situation, [0, 2 * last // 3, last])
 
@@ -95,7 +95,7 @@ def test_a_write_that_is_killed_at_some_steps_goes_on(undisturbed, tmp_path, sit
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_a_write_that_is_killed_at_a_step_of_every_kind_goes_on(undisturbed, tmp_path, situation):
+def test_write_killed_at_step_of_every_kind_resumes(undisturbed, tmp_path, situation):
     ends = ends_of_kinds(undisturbed.steps[situation])
     check_kills(undisturbed, tmp_path / "a.dp", situation, sorted({*ends[:: one_in(3)], ends[-1]}))
 
@@ -104,7 +104,7 @@ def test_a_write_that_is_killed_at_a_step_of_every_kind_goes_on(undisturbed, tmp
 @pytest.mark.parametrize(
     "kills", [1, pytest.param(30 // one_in(3), marks=[pytest.mark.slow, pytest.mark.timeout(3600)])]
 )
-def test_a_write_that_is_killed_at_a_random_moment_goes_on(undisturbed, tmp_path, situation, kills):
+def test_write_killed_at_random_moment_resumes(undisturbed, tmp_path, situation, kills):
     moments, path, done = random.Random(kills), tmp_path / "a.dp", 0
     for _ in range(5 * kills):
         undisturbed.prepare(path, situation)
@@ -121,10 +121,10 @@ def test_a_write_that_is_killed_at_a_random_moment_goes_on(undisturbed, tmp_path
     pytest.fail(f"only {done} writes were killed")
 
 
-def test_a_write_that_is_killed_again_and_again_gets_done(undisturbed, tmp_path):
+def test_write_killed_repeatedly_completes(undisturbed, tmp_path):
     path, kills = tmp_path / "a.dp", 0
     undisturbed.prepare(path, "older")
-    # Each gets some steps further than the one before, and so each goes on from what that one has left.
+    # Each write gets some steps further than the one before, whose files it reuses.
     for more in itertools.count(20, 120):
         result = undisturbed.write(path, kill_at=more)
         if result.returncode == 0:
@@ -136,7 +136,7 @@ def test_a_write_that_is_killed_again_and_again_gets_done(undisturbed, tmp_path)
 
 
 @pytest.mark.parametrize("file", ["vocab/", "checkpoint.kept", "receipts/"])
-def test_a_file_that_was_never_renamed_is_gone_after_a_second_kill(undisturbed, tmp_path, file):
+def test_temporary_files_are_removed_after_second_kill(undisturbed, tmp_path, file):
     path = tmp_path / "a.dp"
     assert undisturbed.write(path, kill_on=f"replace .*{file}").returncode == -9
     assert [name for name in content(path) if file in name and name.endswith(".tmp")]
@@ -145,19 +145,19 @@ def test_a_file_that_was_never_renamed_is_gone_after_a_second_kill(undisturbed, 
 
 
 def stamps(path: Path) -> dict[str, tuple[int, int]]:
-    """Return what tells whether a file was written again."""
+    """Return inode and modification time of each file."""
     files = {file.relative_to(path).as_posix(): file.stat() for file in path.rglob("*") if file.is_file()}
     return {name: (status.st_ino, status.st_mtime_ns) for name, status in files.items()}
 
 
 def receipted(version: Path) -> set[str]:
-    """Return the files of parts that are done."""
+    """Return the files of finished parts."""
     receipts = [json.loads(file.read_bytes())["receipt"] for file in (version / "receipts").glob("*.json")]
     return {f"{version.name}/{name}" for receipt in receipts for name in receipt["files"]}
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_parts_with_receipts_are_not_written_again(undisturbed, tmp_path, share):
+def test_parts_with_receipts_are_not_rewritten(undisturbed, tmp_path, share):
     path, steps = tmp_path / "a.dp", undisturbed.steps["nothing"]
     receipts = [n for n, step in enumerate(steps) if step.startswith("replace") and "/receipts/" in step]
     done = round(share * len(receipts))
@@ -173,7 +173,7 @@ def test_parts_with_receipts_are_not_written_again(undisturbed, tmp_path, share)
     assert content(path) == undisturbed.files
 
 
-def test_a_finished_write_writes_nothing(undisturbed, tmp_path):
+def test_finished_write_writes_nothing(undisturbed, tmp_path):
     undisturbed.write(tmp_path / "a.dp")
     assert undisturbed.write(tmp_path / "a.dp").steps == []
 
@@ -190,7 +190,7 @@ def every(steps: list[str], count: int) -> list[int]:
     return [*np.linspace(0, len(steps) - 1, count).astype(int).tolist()]
 
 
-def test_an_overwrite_that_is_killed_leaves_the_old_or_the_new_one(undisturbed, tmp_path):
+def test_killed_overwrite_leaves_old_or_new_dataset(undisturbed, tmp_path):
     path = tmp_path / "a.dp"
     undisturbed.write(path)
     old = open_dataset(path).version
@@ -207,13 +207,13 @@ def test_an_overwrite_that_is_killed_leaves_the_old_or_the_new_one(undisturbed, 
         assert dataset.version == (old if number <= commit else f"{old}-1")
         seen.add(dataset.version)
         undisturbed.write(path, overwrite=True)
-        # Once the new one is there, the rerun writes yet another.
+        # After the commit of the new version, the rerun writes another one.
         assert number > commit or content(path) == expected
         assert nameless(path) == nameless(tmp_path / "old.dp")
     assert len(seen) == 2
 
 
-def test_a_killed_overwrite_is_given_up_by_a_write_that_needs_none(undisturbed, tmp_path):
+def test_killed_overwrite_is_discarded_by_later_write(undisturbed, tmp_path):
     path = tmp_path / "a.dp"
     undisturbed.write(path)
     assert undisturbed.write(path, overwrite=True, kill_on="replace .*/receipts/").returncode == -9
@@ -222,7 +222,7 @@ def test_a_killed_overwrite_is_given_up_by_a_write_that_needs_none(undisturbed, 
 
 
 @pytest.mark.parametrize("fitted", [False, True])
-def test_a_frame_that_is_killed_is_written_anew(undisturbed, tmp_path, fitted):
+def test_killed_write_of_frame_restarts(undisturbed, tmp_path, fitted):
     path, how = tmp_path / "a.dp", {"frame": [1000, 1000, 1000], "fitted": fitted}
     steps = undisturbed.write(path, **how).steps
     expected = nameless(path)
@@ -234,7 +234,7 @@ def test_a_frame_that_is_killed_is_written_anew(undisturbed, tmp_path, fitted):
         assert nameless(path) == expected
 
 
-def test_a_killed_write_of_another_frame_is_not_mixed_in(undisturbed, tmp_path):
+def test_killed_write_of_other_frame_is_not_reused(undisturbed, tmp_path):
     path, how = tmp_path / "a.dp", {"frame": [1500, 1500]}
     undisturbed.write(path, **how)
     expected = nameless(path)
@@ -252,27 +252,27 @@ def frame_of(*partitions: int) -> dict[str, Any]:
 CUTTINGS = [
     ({"partition_bytes": 200_000}, {"partition_bytes": 100_000}),
     (frame_of(1000, 1000, 1000), frame_of(600, 600, 600, 600, 600)),
-    # Of a Dask frame the rows of its partitions are not known before they are read.
+    # Row counts of partitions of a Dask frame are unknown before they are read.
     (frame_of(1000, 2000), frame_of(2000, 1000)),
 ]
 
 
 @pytest.mark.parametrize("filling", [False, pytest.param(True, id="filling")])
 @pytest.mark.parametrize(("cutting", "other"), CUTTINGS)
-def test_a_rerun_that_cuts_the_rows_elsewhere_gives_the_same(undisturbed, tmp_path, cutting, other, filling):
+def test_rerun_with_other_partitions_writes_same_files(undisturbed, tmp_path, cutting, other, filling):
     path, lost = tmp_path / "a.dp", "*-000001.*" if filling else "checkpoint.kept"
     undisturbed.write(path, **cutting, filling=filling)
     expected = content(path)
     shutil.rmtree(path)
     assert undisturbed.write(path, **cutting, filling=filling, kill_on="open .*/receipts/").returncode == -9
-    # A loss of power may take any file of the scratch with it, such as what tells how far the write was.
+    # A loss of power may remove any scratch file, such as the checkpoint.
     for file in path.glob(f"*/scratch/**/{lost}"):
         file.unlink()
     undisturbed.write(path, **other, filling=filling)
     assert content(path) == expected
 
 
-def test_a_repair_that_is_killed_is_done_by_the_next(undisturbed, tmp_path):
+def test_killed_repair_is_completed_by_next(undisturbed, tmp_path):
     path = tmp_path / "a.dp"
     undisturbed.write(path)
     broken = [path / open_dataset(path).version / name for name in open_dataset(path).manifest.files if "c.1" in name]
@@ -310,7 +310,7 @@ LEFT = ["placed", "rejects", "checkpoint", "metadata", "vocab", "receipts", "tab
     indirect=["undisturbed"],
 )
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow, id="all")])
-def test_what_a_loss_of_power_left_is_made_again(undisturbed, tmp_path, kind, step):
+def test_files_damaged_by_power_loss_are_rewritten(undisturbed, tmp_path, kind, step):
     path, left = tmp_path / "a.dp", tmp_path / "left.dp"
     assert undisturbed.write(left, kill_on="replace .*receipts/train-00002").returncode == -9
     name = next(file.relative_to(left) for file in sorted(left.rglob("*.*")) if file.is_file() and kind in str(file))
@@ -321,7 +321,7 @@ def test_what_a_loss_of_power_left_is_made_again(undisturbed, tmp_path, kind, st
         check_rerun(undisturbed, path, (str(name), damaged and len(damaged)))
 
 
-def test_all_that_the_manifest_names_is_flushed_before_it_is_there(undisturbed, tmp_path):
+def test_files_are_flushed_before_manifest(undisturbed, tmp_path):
     path = tmp_path / "deep" / "a.dp"
     steps = undisturbed.write(path).steps
     dataset, manifest = open_dataset(path), path / "manifest.json"
@@ -333,7 +333,7 @@ def test_all_that_the_manifest_names_is_flushed_before_it_is_there(undisturbed, 
     assert last[f"fsync {manifest}"] < commit < last[f"fsync {path}"]
 
 
-def test_every_folder_is_flushed_to_the_one_that_holds_it(undisturbed, tmp_path):
+def test_new_folders_are_flushed_in_parent(undisturbed, tmp_path):
     path = tmp_path / "deep" / "a.dp"
     steps = undisturbed.write(path).steps
     last = {step: number for number, step in enumerate(steps)}
@@ -345,7 +345,7 @@ def test_every_folder_is_flushed_to_the_one_that_holds_it(undisturbed, tmp_path)
 
 @pytest.fixture(scope="module")
 def before_append(undisturbed_writes, tmp_path_factory) -> tuple[Any, Path, Any, dict[str, Any], list[str]]:
-    """A dataset of half of the files, and an append of the other half that nothing disturbs: its files and steps."""
+    """A dataset of half of the files, and files and steps of an undisturbed append of the other half."""
     folder, whole = tmp_path_factory.mktemp("append"), undisturbed_writes("ordered")
     first, second = whole.source[:2], whole.source[2:]
     assert whole.writer.write(folder / "first.dp", first).error is None
@@ -371,7 +371,7 @@ def check_killed_append(before_append: Any, path: Path, number: int) -> int:
     return rows
 
 
-def test_an_append_that_is_killed_is_seen_whole_or_not_at_all(before_append, tmp_path):
+def test_killed_append_is_atomic(before_append, tmp_path):
     steps = before_append[-1]
     listed = next(number for number, step in enumerate(steps) if "replace" in step and "appended.json" in step)
     rows = [check_killed_append(before_append, tmp_path / "a.dp", number) for number in (listed // 2, listed)]
@@ -382,7 +382,7 @@ def test_an_append_that_is_killed_is_seen_whole_or_not_at_all(before_append, tmp
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_an_append_that_is_killed_at_steps_of_many_kinds(before_append, tmp_path):
+def test_append_killed_at_steps_of_many_kinds_is_atomic(before_append, tmp_path):
     kill_at = ends_of_kinds(before_append[-1])[:: one_in(4)]
     whole = {check_killed_append(before_append, tmp_path / "a.dp", number) for number in kill_at}
     assert len(whole) <= 2
@@ -430,7 +430,7 @@ def check_killed_purge(before_purge: Any, path: Path, number: int) -> None:
     assert receipts[0] == receipts[1], number
 
 
-def test_a_purge_that_is_killed_is_completed_by_the_next(before_purge, tmp_path):
+def test_killed_purge_is_completed_by_next(before_purge, tmp_path):
     writer, deleted, _ = before_purge
     shutil.copytree(deleted, tmp_path / "whole.dp")
     steps = writer.write(tmp_path / "whole.dp", [], purge=True).steps
@@ -441,7 +441,7 @@ def test_a_purge_that_is_killed_is_completed_by_the_next(before_purge, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_purge_that_is_killed_at_steps_of_many_kinds(before_purge, tmp_path):
+def test_purge_killed_at_steps_of_many_kinds_is_completed(before_purge, tmp_path):
     writer, deleted, _ = before_purge
     shutil.copytree(deleted, tmp_path / "whole.dp")
     steps = writer.write(tmp_path / "whole.dp", [], purge=True).steps
@@ -449,7 +449,7 @@ def test_a_purge_that_is_killed_at_steps_of_many_kinds(before_purge, tmp_path):
         check_killed_purge(before_purge, tmp_path / "a.dp", number)
 
 
-def test_a_delete_that_is_killed_hides_all_rows_or_none(before_append, tmp_path):
+def test_killed_delete_is_atomic(before_append, tmp_path):
     writer, first, *_ = before_append
     path, before = tmp_path / "a.dp", shown(first)
     rows = before["train"][:30]

@@ -1,4 +1,4 @@
-"""Images and sounds are written decoded, as paths, or packed, and come out the same from each."""
+"""Images and audio are written decoded, as paths, or packed, and read the same from each."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def by_row(dataset: dp.Dataset) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("how", MODES, ids=["eager", "lazy", "packed", "cached"])
 @pytest.mark.parametrize("shuffle", [False, True], ids=["ordered", "shuffled"])
-def test_all_modes_give_the_numbers_of_encode(frame, tmp_path, how, shuffle):
+def test_all_modes_equal_encode(frame, tmp_path, how, shuffle):
     fitted = prep(how).fit(frame)
     dataset = fitted.write(frame, tmp_path / "a.dp", shuffle=shuffle, block_rows=7)
     dataset.verify()
@@ -105,15 +105,15 @@ def test_bytes_do_not_depend_on_partitions(frame, tmp_path, how, shuffle):
 @pytest.mark.cluster
 @pytest.mark.parametrize("how", [MODES[0], MODES[2]], ids=["eager", "packed"])
 @pytest.mark.parametrize("shuffle", [False, True], ids=["ordered", "shuffled"])
-def test_workers_write_the_same(request, frame, tmp_path, how, shuffle):
+def test_workers_write_same_files(request, frame, tmp_path, how, shuffle):
     expected = content(prep(how).fit_write(frame, tmp_path / "here", block_rows=7, shuffle=shuffle))
     request.getfixturevalue("cluster")
-    # Between the passes of several processes the cells lie in files.
+    # Several processes exchange cells in files between passes.
     rows = dd.from_pandas(frame, npartitions=5)
     assert content(prep(how).fit_write(rows, tmp_path / "there", block_rows=7, shuffle=shuffle)) == expected
 
 
-def test_packed_files_lie_in_few_tables_that_others_read(frame, tmp_path):
+def test_packed_files_are_readable_by_polars_and_duckdb(frame, tmp_path):
     dataset = photos({"pack": True}).fit_write(frame, tmp_path / "a.dp")
     [file] = (Path(dataset.url) / dataset.version).glob("train/table/*")
     originals = [Path(path).read_bytes() for path in frame["photo"]]
@@ -122,7 +122,7 @@ def test_packed_files_lie_in_few_tables_that_others_read(frame, tmp_path):
     assert [row for (row,) in found] == originals
 
 
-def test_paths_are_kept_as_they_are_below_a_base(frame, tmp_path):
+def test_paths_below_base_dir_are_unchanged(frame, tmp_path):
     folder = Path(frame["photo"][0]).parent
     names = frame.assign(photo=[Path(path).name for path in frame["photo"]])
     dataset = photos({"base_dir": str(folder)}).fit_write(names, tmp_path / "a.dp")
@@ -137,7 +137,7 @@ def test_paths_are_kept_as_they_are_below_a_base(frame, tmp_path):
         moved.rename(folder)
 
 
-def test_media_in_memory_go_with_the_dataset(frame, tmp_path):
+def test_media_in_memory_are_stored_in_dataset(frame, tmp_path):
     pixels = [np.asarray(PillowImage.open(path)) for path in frame["photo"]]
     cells = [pixels[0], PillowImage.fromarray(pixels[1]), Path(frame["photo"][2]).read_bytes(), frame["photo"][3], None]
     dataset = photos({}).fit_write(pd.DataFrame({"photo": cells}), tmp_path / "a.dp")
@@ -148,7 +148,7 @@ def test_media_in_memory_go_with_the_dataset(frame, tmp_path):
 
 
 @pytest.mark.parametrize("how", [MODES[0], MODES[2]], ids=["eager", "packed"])
-def test_a_broken_file_is_an_error_that_names_row_and_path(broken, tmp_path, how):
+def test_broken_file_error_names_row_and_path(broken, tmp_path, how):
     expected = "none.png" if "pack" in how else "cut.png"
     row = BROKEN[1] if "pack" in how else BROKEN[0]
     with pytest.raises(MediaError, match=rf'column "photo", row {row}: .*{expected}: .*; correct it, or use on_error='):
@@ -157,7 +157,7 @@ def test_a_broken_file_is_an_error_that_names_row_and_path(broken, tmp_path, how
         dp.open_dataset(tmp_path / "a.dp")
 
 
-def test_lazy_media_are_not_opened_while_they_are_written(broken, tmp_path):
+def test_lazy_media_are_not_opened_by_write(broken, tmp_path):
     dataset = photos({}).fit_write(broken, tmp_path / "a.dp", block_rows=10)
     assert dataset["train"].read("photo", 10, 20)["photo"].shape == (10, 3, 6, 8)
     with pytest.raises(MediaError, match=f"row {BROKEN[0]}: .*cut.png"):
@@ -166,7 +166,7 @@ def test_lazy_media_are_not_opened_while_they_are_written(broken, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("shuffle", [False, True], ids=["ordered", "shuffled"])
-def test_filled_media_are_listed(broken, tmp_path, shuffle):
+def test_filled_media_are_in_rejects(broken, tmp_path, shuffle):
     how = {"mode": "eager", "on_error": "fill"}
     dataset = photos(how).fit_write(broken, tmp_path / "a.dp", shuffle=shuffle, block_rows=7)
     listed = dataset.rejects().to_pylist()
@@ -182,7 +182,7 @@ def test_filled_media_are_listed(broken, tmp_path, shuffle):
 
 @pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("how", MODES, ids=["eager", "lazy", "packed", "cached"])
-def test_rows_of_broken_files_are_dropped_and_listed(broken, tmp_path, how):
+def test_dropped_rows_of_broken_files_are_in_rejects(broken, tmp_path, how):
     dataset = photos({**how, "on_error": "drop"}).fit_write(broken, tmp_path / "a.dp", block_rows=7)
     assert [one["row_id"] for one in dataset.rejects().to_pylist()] == list(BROKEN)
     assert "none.png: no such file" in dataset.rejects()["reason"][1].as_py()
@@ -192,7 +192,7 @@ def test_rows_of_broken_files_are_dropped_and_listed(broken, tmp_path, how):
 
 @pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("done", [1, 4])
-def test_a_write_that_stopped_goes_on_and_lists_all_that_was_filled(broken, tmp_path, monkeypatch, done):
+def test_resumed_write_lists_all_filled_media(broken, tmp_path, monkeypatch, done):
     monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 2_000)
     how = {"mode": "eager", "on_error": "fill"}
 
@@ -202,10 +202,10 @@ def test_a_write_that_stopped_goes_on_and_lists_all_that_was_filled(broken, tmp_
     expected = content(write("whole"))
     counter, call = itertools.count(), parts.PartWriter.__call__
 
-    def stop(self: parts.PartWriter, *given: Any) -> Any:
+    def stop(self: parts.PartWriter, *args: Any) -> Any:
         if next(counter) >= done:
             raise KeyboardInterrupt
-        return call(self, *given)
+        return call(self, *args)
 
     with monkeypatch.context() as patch, dask.config.set(scheduler="sync"):
         patch.setattr(parts.PartWriter, "__call__", stop)
@@ -216,14 +216,14 @@ def test_a_write_that_stopped_goes_on_and_lists_all_that_was_filled(broken, tmp_
 
 @pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("damaged", ["train/arrays.zarr/photo/c.2.0.0.0", "rejects.parquet"])
-def test_decoded_media_are_repaired(broken, tmp_path, damaged):
+def test_repair_decoded_media(broken, tmp_path, damaged):
     dataset = photos({"mode": "eager", "on_error": "fill"}).fit_write(broken, tmp_path / "a.dp", block_rows=7)
     before = content(dataset)
     (Path(dataset.url) / dataset.version / damaged).write_bytes(b"")
     assert content(dp.repair(dataset.url, broken)) == before
 
 
-def test_rows_that_are_repeated_are_packed_as_often(frame, tmp_path):
+def test_oversampled_rows_are_packed_repeatedly(frame, tmp_path):
     balance = dp.Oversample("sold", ratio=1.0)
     dataset = prep(MODES[2], balance=balance).fit_write(frame, tmp_path / "a.dp", block_rows=7, shuffle=True)
     arrays = dataset["train"].read(["row_id", "photo"])
@@ -232,7 +232,7 @@ def test_rows_that_are_repeated_are_packed_as_often(frame, tmp_path):
     np.testing.assert_array_equal(arrays["photo"], expected[arrays["row_id"]])
 
 
-def test_lazy_arrays_decode_block_by_block(frame, tmp_path):
+def test_dask_arrays_decode_by_block(frame, tmp_path):
     fitted = prep({}).fit(frame)
     train = fitted.write(frame, tmp_path / "a.dp", block_rows=7)["train"]
     photo = train.to_dask("photo")["photo"]
@@ -242,7 +242,7 @@ def test_lazy_arrays_decode_block_by_block(frame, tmp_path):
 
 
 @pytest.mark.parametrize("how", MODES[:3], ids=["eager", "lazy", "packed"])
-def test_one_partition_never_lies_decoded_in_memory(tmp_path, how):
+def test_partition_is_not_decoded_at_once(tmp_path, how):
     rng = np.random.default_rng(0)
     (tmp_path / "a.png").write_bytes(encode_png(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)))
     frame = pd.DataFrame({"photo": [str(tmp_path / "a.png")] * 3_000})
@@ -266,7 +266,7 @@ def some_cells() -> list[pa.StructArray]:
 
 
 @pytest.mark.parametrize("cells", some_cells(), ids=["all", "sliced", "none", "missing"])
-def test_cells_come_back_from_their_bytes(cells):
+def test_cells_round_trip_as_buffers(cells):
     heaps = [(starts + 100, np.frombuffer(data, np.uint8)) for starts, data in varlen_buffers(cells)]
     assert cells_from_varlen(heaps).to_pylist() == cells.to_pylist()
     order = np.arange(len(cells))[::-1]
@@ -286,7 +286,7 @@ def test_cells_come_back_from_their_bytes(cells):
         ("L", "png", {"pack_size": 20, "num_classes": "auto"}, ("PNG", (20, 30))),
     ],
 )
-def test_packed_images_are_made_smaller(tmp_path, mode, suffix, options, expected):
+def test_pack_size_and_quality_shrink_images(tmp_path, mode, suffix, options, expected):
     coarse = np.random.default_rng(0).integers(0, 256, (3, 2, 4), np.uint8)
     picture = PillowImage.fromarray(coarse, "RGBA").resize((40, 60), PillowImage.Resampling.NEAREST).convert(mode)
     picture.save(tmp_path / f"a.{suffix}")
@@ -307,6 +307,6 @@ def test_packed_images_are_made_smaller(tmp_path, mode, suffix, options, expecte
 
 @pytest.mark.parametrize("options", [{"pack_size": 9}, {"pack": True, "pack_quality": 101},
                                      {"pack": True, "pack_quality": 9, "num_classes": 2}])  # fmt: skip
-def test_packing_that_makes_no_sense_is_refused(options):
+def test_invalid_pack_options_raise(options):
     with pytest.raises(ConfigError, match="pack_"):
         dp.Preprocessor({"x": dp.Image(**options)}).fit(pd.DataFrame({"x": [b"x"]}))

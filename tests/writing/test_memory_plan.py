@@ -1,4 +1,4 @@
-"""A ceiling of memory cuts partitions small enough, or is refused with the figures before anything is read."""
+"""A memory limit sets the size of partitions, or raises with figures before anything is read."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def two_threads():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("800mb", 8 * 10**8), (123, 123)]
+    ("amount", "expected"), [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("800mb", 8 * 10**8), (123, 123)]
 )
-def test_bytes_are_read_in_any_unit(given: str | int, expected: int) -> None:
-    assert parse_bytes(given) == expected
+def test_parse_bytes_units(amount: str | int, expected: int) -> None:
+    assert parse_bytes(amount) == expected
 
 
-@pytest.mark.parametrize("given", ["much", "", "-1GB", 0, True, 2.5, "3PB"])
-def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
+@pytest.mark.parametrize("amount", ["much", "", "-1GB", 0, True, 2.5, "3PB"])
+def test_parse_bytes_invalid_raises(amount: object) -> None:
     with pytest.raises(ConfigError, match="expected bytes such as"):
-        parse_bytes(given)  # type: ignore[arg-type]
+        parse_bytes(amount)  # type: ignore[arg-type]
 
 
-def test_partitions_are_cut_to_fit(file: str) -> None:
+def test_partitions_fit_memory_limit(file: str) -> None:
     roomy = plan_source(file, ["x", "city"], "2GB", {})
     tight = plan_source(file, ["x", "city"], "366MB", {})
     allowed = MemoryLimit.from_size("366MB").partition_bytes
@@ -52,14 +52,14 @@ def test_partitions_are_cut_to_fit(file: str) -> None:
     assert max(fragment.nbytes for fragment in tight.fragments) <= allowed
 
 
-def test_the_ceiling_does_not_change_the_bytes(file: str, tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_memory_limit(file: str, tmp_path: Path) -> None:
     prep = dp.Preprocessor({"x": "number", "city": "category"}, split=dp.RandomSplit())
     one = prep.fit_write(file, tmp_path / "one", memory="2GB")
     two = prep.fit_write(file, tmp_path / "two", memory="366MB")
     assert one.manifest == two.manifest
 
 
-def test_too_little_for_any_partition_is_refused_with_the_figures(file: str, tmp_path: Path) -> None:
+def test_memory_limit_too_small_error_shows_figures(file: str, tmp_path: Path) -> None:
     figures = r"366.0 MB \(1 process x 250.0 MB \+ 2 threads x 58.0 MB\)"
     message = f"memory='100MB' is not enough: .* {figures}, .* fewer threads"
     with pytest.raises(ConfigError, match=message):
@@ -67,14 +67,14 @@ def test_too_little_for_any_partition_is_refused_with_the_figures(file: str, tmp
     assert not (tmp_path / "a").exists()
 
 
-def test_too_little_for_the_processes_of_a_cluster_is_refused_with_the_figures() -> None:
+def test_memory_limit_too_small_for_cluster_error_shows_figures() -> None:
     limit = MemoryLimit("700MB", 700_000_000, processes=3, threads=2)
     message = str(limit.too_large_error(1_000_000, "reason", "remedy"))
     assert "1.1 GB (3 processes x 335.0 MB + 2 threads x 58.0 MB)" in message
     assert "use fewer workers, or remedy" in message
 
 
-def test_row_groups_that_are_too_large_are_named(tmp_path: Path) -> None:
+def test_row_groups_larger_than_memory_limit_raise(tmp_path: Path) -> None:
     pd.DataFrame({"x": np.arange(2_000_000.0)}).to_parquet(tmp_path / "x.parquet", row_group_size=2_000_000)
     with pytest.raises(
         ConfigError, match="the largest partition has 16\\.. MB.*write the files with smaller row groups"
@@ -82,13 +82,13 @@ def test_row_groups_that_are_too_large_are_named(tmp_path: Path) -> None:
         dp.Preprocessor({"x": "number"}).fit_write(tmp_path / "x.parquet", tmp_path / "a", memory="400MB")
 
 
-def test_dask_frames_are_refused(tmp_path: Path) -> None:
+def test_memory_limit_with_dask_frame_raises(tmp_path: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=1)
     with pytest.raises(ConfigError, match="pass the paths of the files, or leave memory out"):
         dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="2GB")
 
 
-def test_codes_count_as_the_texts_that_they_stand_for(tmp_path: Path) -> None:
+def test_memory_limit_counts_decoded_dictionaries(tmp_path: Path) -> None:
     texts = pa.array([f"{i} " + "word " * 60 for i in range(10)])
     table = pa.table({"x": pa.DictionaryArray.from_arrays(pa.array(list(range(10)) * 10_000), texts)})
     source = plan_source(table, ["x"], "400MB", {})
@@ -99,7 +99,7 @@ def test_codes_count_as_the_texts_that_they_stand_for(tmp_path: Path) -> None:
     assert plan_source(numbers, ["x"], "400MB", {}).npartitions == 1
 
 
-def test_frames_in_memory_are_measured(tmp_path: Path) -> None:
+def test_memory_limit_with_pandas_frame(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": np.arange(131_072.0), "unused": 0.0})
     dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="400MB")
     wide = pd.DataFrame({"x": ["a" * 1000] * 20_000})

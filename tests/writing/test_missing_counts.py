@@ -48,14 +48,14 @@ def count(frame, dataset):
     [{"shuffle": False, "block_rows": 100}, {"block_rows": 100}, {"shards": True}],
     ids=["ordered", "shuffled", "shards"],
 )
-def test_counts_are_those_of_the_rows_for_any_partitioning(frame, tmp_path, partitions, options):
+def test_missing_counts_do_not_depend_on_partitioning(frame, tmp_path, partitions, options):
     prep = dp.Preprocessor(FEATURES, split=dp.RandomSplit(seed=1), balance=dp.Oversample("city", ratio=0.9))
     dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), tmp_path / "a.dp", **options)
     assert dataset.missing_counts == count(frame, dataset)
     assert dataset.missing_counts["train"].keys() == {"price", "city", "x7"}
 
 
-def test_folds_and_appended_parts_are_counted_and_other_versions_are_not(frame, tmp_path):
+def test_missing_counts_of_folds_and_appended_parts(frame, tmp_path):
     folded = dp.Preprocessor(FEATURES, split=dp.KFold(3)).fit_write(frame, tmp_path / "folds.dp")
     assert folded.missing_counts is None
     assert folded.fold(1).missing_counts == count(frame, folded.fold(1))
@@ -68,7 +68,7 @@ def test_folds_and_appended_parts_are_counted_and_other_versions_are_not(frame, 
     assert grown.delete([3], part=0).missing_counts is None
 
 
-def test_reports_show_them_by_split(frame, tmp_path):
+def test_report_shows_missing_counts_by_split(frame, tmp_path):
     prep = dp.Preprocessor(FEATURES, split=dp.RandomSplit(seed=1))
     dataset = prep.fit_write(frame, tmp_path / "a.dp")
     counts, report = count(frame, dataset), dataset.report()
@@ -84,7 +84,7 @@ def test_reports_show_them_by_split(frame, tmp_path):
     assert report.html.count("Missing by split") == 1
 
 
-def test_a_resumed_write_with_receipts_of_an_older_version_does_not_count(frame, tmp_path, monkeypatch):
+def test_missing_counts_with_older_receipts_are_none(frame, tmp_path, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
@@ -101,7 +101,7 @@ def test_a_resumed_write_with_receipts_of_an_older_version_does_not_count(frame,
     assert prep.write(tmp_path / "rows.parquet", path).missing_counts is None
 
 
-def test_manifests_of_older_versions_have_no_counts(frame, tmp_path):
+def test_missing_counts_of_older_manifest_are_none(frame, tmp_path):
     dataset = dp.Preprocessor(FEATURES).fit_write(frame, tmp_path / "a.dp")
     manifest = dataclasses.replace(dataset.manifest, missing=None)
     assert b'"missing":{' not in manifest.to_bytes()

@@ -1,4 +1,4 @@
-"""A dataset in an object store is the same, byte for byte, as one in a folder, and as safe."""
+"""A dataset in an object store has the bytes of one in a local folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def file(table, tmp_path_factory) -> str:
 
 @pytest.fixture(params=["s3", "memory"])
 def store(request, tmp_path) -> Iterator[Any]:
-    """A folder of the test's own, in a bucket or in the memory of this process."""
+    """A separate folder, in a bucket or in memory."""
     if request.param == "memory":
         url, options = f"memory://{tmp_path.name}", {}
     else:
@@ -78,31 +78,31 @@ def local(file, tmp_path_factory) -> Dataset:
 
 @pytest.fixture
 def small_parts(monkeypatch) -> None:
-    """One block for each part, so that there are many."""
+    """One block per part, for many parts."""
     monkeypatch.setattr(layout, "_PART_BYTES", 1)
 
 
 def failing_after(monkeypatch, parts: int) -> list[Any]:
-    """Let a write fail once it has written some parts; return the list of those it began."""
-    begun: list[Any] = []
+    """Make a write fail after some parts; return the list of started parts."""
+    started_parts: list[Any] = []
     original = PartWriter.__call__
 
     def write_part(self: PartWriter, part: Any, *made: Any) -> Any:
-        begun.append(part)
-        if len(begun) > parts:
+        started_parts.append(part)
+        if len(started_parts) > parts:
             raise RuntimeError("the power is gone")
         return original(self, part, *made)
 
     monkeypatch.setattr(PartWriter, "__call__", write_part)
-    return begun
+    return started_parts
 
 
-def test_a_store_holds_the_bytes_of_a_local_folder(file, local, store):
+def test_store_has_bytes_of_local_folder(file, local, store):
     write(file, f"{store[0]}/a.dp", store[1])
     assert content(f"{store[0]}/a.dp", store[1]) == content(local.url)
 
 
-def test_a_dataset_in_a_store_reads_as_a_local_one(file, local, store):
+def test_dataset_in_store_equals_local_dataset(file, local, store):
     write(file, f"{store[0]}/a.dp", store[1])
     found = open_dataset(f"{store[0]}/a.dp", storage_options=store[1])
     assert found.metadata == local.metadata
@@ -118,14 +118,14 @@ def test_a_dataset_in_a_store_reads_as_a_local_one(file, local, store):
     found.verify()
 
 
-def test_rows_are_read_from_a_store(file, local, store):
+def test_rows_are_read_from_store(file, local, store):
     url, options = store
     Folder.open(url, options).write("data/listings.parquet", Path(file).read_bytes())
     write(f"{url}/data", f"{url}/a.dp", options)
     assert content(f"{url}/a.dp", options) == content(local.url)
 
 
-def test_rows_of_several_partitions_are_read_from_a_store(file, local, store, tmp_path):
+def test_partitions_are_read_from_store(file, local, store, tmp_path):
     url, options = store
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
     source = read_files(f"{url}/listings.parquet", partition_bytes=1, storage_options=options)
@@ -135,7 +135,7 @@ def test_rows_of_several_partitions_are_read_from_a_store(file, local, store, tm
 
 
 @pytest.mark.parametrize(("store", "format"), [("s3", "csv"), ("memory", "jsonl")], indirect=["store"])
-def test_text_is_read_from_a_store(table, store, tmp_path, format):
+def test_text_files_are_read_from_store(table, store, tmp_path, format):
     url, options = store
     text = table.to_csv(index=False) if format == "csv" else table.to_json(orient="records", lines=True)
     Folder.open(url, options).write(f"listings.{format}", text.encode())
@@ -145,7 +145,7 @@ def test_text_is_read_from_a_store(table, store, tmp_path, format):
     assert content(f"{url}/a.dp", options) == content(tmp_path / "b.dp")
 
 
-def test_writing_again_reads_and_writes_nothing(file, store, monkeypatch):
+def test_rewriting_same_version_reads_and_writes_nothing(file, store, monkeypatch):
     url, options = store
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
     first = write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
@@ -157,7 +157,7 @@ def test_writing_again_reads_and_writes_nothing(file, store, monkeypatch):
     assert again.version == first.version
 
 
-def test_a_source_that_changed_in_a_store_is_written_anew(file, table, store):
+def test_changed_source_in_store_is_rewritten(file, table, store):
     url, options = store
     source, folder = f"{url}/listings.parquet", Folder.open(url, options)
     folder.write("listings.parquet", Path(file).read_bytes())
@@ -170,7 +170,7 @@ def test_a_source_that_changed_in_a_store_is_written_anew(file, table, store):
     assert {name.split("/")[0] for name in (folder / "a.dp").sizes()} == {again.version, "manifest.json"}
 
 
-def test_overwriting_leaves_the_new_version_alone(file, store):
+def test_overwrite_leaves_only_new_version(file, store):
     url, options = store
     first = write(file, f"{url}/a.dp", options)
     again = write(file, f"{url}/a.dp", options, overwrite=True)
@@ -180,7 +180,7 @@ def test_overwriting_leaves_the_new_version_alone(file, store):
     again.verify()
 
 
-def test_a_write_that_was_killed_goes_on_by_its_receipts(file, local, store, small_parts, monkeypatch, tmp_path):
+def test_interrupted_write_resumes_by_receipts(file, local, store, small_parts, monkeypatch, tmp_path):
     url, options = store
     url = f"{url}/a.dp"
     with monkeypatch.context() as patch:
@@ -191,14 +191,14 @@ def test_a_write_that_was_killed_goes_on_by_its_receipts(file, local, store, sma
         open_dataset(url, storage_options=options)
     receipts = [name for name in content(url, options) if "/receipts/" in name]
     assert len(receipts) == 3
-    begun = failing_after(monkeypatch, 1000)
+    started_parts = failing_after(monkeypatch, 1000)
     written = write(file, url, options)
-    assert len(begun) == sum(written.layout.parts(split) for split in written) - 3
+    assert len(started_parts) == sum(written.layout.parts(split) for split in written) - 3
     write(file, str(tmp_path / "parts.dp"), {})
     assert content(url, options) == content(tmp_path / "parts.dp")
 
 
-def test_the_old_dataset_stays_until_the_new_one_is_whole(file, store, small_parts, monkeypatch):
+def test_old_dataset_is_kept_until_new_one_is_complete(file, store, small_parts, monkeypatch):
     url, options = store
     url = f"{url}/a.dp"
     first = write(file, url, options)
@@ -214,7 +214,7 @@ def test_the_old_dataset_stays_until_the_new_one_is_whole(file, store, small_par
 
 
 @pytest.mark.parametrize("store", ["memory"], indirect=True)
-def test_a_receipt_does_not_hold_without_its_file(file, store, small_parts, monkeypatch):
+def test_receipt_without_file_is_ignored(file, store, small_parts, monkeypatch):
     url, options = store
     url = f"{url}/a.dp"
     with monkeypatch.context() as patch:
@@ -226,17 +226,17 @@ def test_a_receipt_does_not_hold_without_its_file(file, store, small_parts, monk
     write(file, url, options).verify()
 
 
-def test_a_dataset_that_another_process_wrote_is_seen(file, store):
+def test_dataset_written_by_another_process_is_visible(file, store):
     url, options = store
     url = f"{url}/a.dp"
     with pytest.raises(ConfigError, match="no dataset"):
         open_dataset(url, storage_options=options)
-    # Another instance of the file system, as another process has it.
+    # A separate instance of the file system, as in another process.
     write(file, url, {**options, "skip_instance_cache": True})
     assert len(open_dataset(url, storage_options=options)["train"]) > 0
 
 
-def test_an_object_that_is_gone_or_altered_is_named(file, store):
+def test_missing_or_altered_object_is_named(file, store):
     url, options = store
     dataset = write(file, f"{url}/a.dp", options)
     folder = Folder.open(f"{url}/a.dp/{dataset.version}", options)
@@ -252,7 +252,7 @@ def test_an_object_that_is_gone_or_altered_is_named(file, store):
         dataset["train"].table()
 
 
-def test_odd_names_of_folders_are_taken_as_they_are(file, store):
+def test_special_characters_in_folder_names(file, store):
     url, options = store
     written = write(file, f"{url}/Zürich a[1]*? +%20.dp/", options)
     written.verify()
@@ -260,8 +260,8 @@ def test_odd_names_of_folders_are_taken_as_they_are(file, store):
     assert Folder.open(url, options).children() == ["Zürich a[1]*? +%20.dp"]
 
 
-def test_the_mark_of_an_empty_folder_is_no_data(file, s3, tmp_path):
-    # The console of S3 makes folders as objects without bytes whose name ends with a slash.
+def test_empty_folder_marker_is_ignored(file, s3, tmp_path):
+    # The S3 console creates folders as empty objects whose name ends with a slash.
     url = f"{s3.url}/{tmp_path.name}/a.dp"
     filesystem = fsspec.filesystem("s3", **s3.storage_options)
     filesystem.pipe_file(f"{url}/", b"")
@@ -270,7 +270,7 @@ def test_the_mark_of_an_empty_folder_is_no_data(file, s3, tmp_path):
     assert write(file, url, s3.storage_options).version == written.version
 
 
-def test_a_folder_with_other_objects_is_refused(file, store):
+def test_folder_with_other_objects_raises(file, store):
     url, options = store
     Folder.open(url, options).write("a.dp/notes.txt", b"mine")
     with pytest.raises(ConfigError, match=r"notes\.txt"):
@@ -282,22 +282,22 @@ def secrets(options: dict[str, Any]) -> list[bytes]:
     return [options["key"].encode(), options["secret"].encode()]
 
 
-def test_no_object_ever_holds_a_secret(file, s3, small_parts, monkeypatch, tmp_path):
+def test_objects_contain_no_secrets(file, s3, small_parts, monkeypatch, tmp_path):
     url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
-    held = []
+    objects = []
     with monkeypatch.context() as patch:
         failing_after(patch, 3)
         with pytest.raises(RuntimeError):
             write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
-    held += content(url, options).values()
+    objects += content(url, options).values()
     write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
-    held += content(url, options).values()
-    assert len(held) > 30
-    assert not [data for data in held for secret in secrets(options) if secret in data]
+    objects += content(url, options).values()
+    assert len(objects) > 30
+    assert not [data for data in objects for secret in secrets(options) if secret in data]
 
 
-def test_nothing_that_is_shown_holds_a_secret(file, s3, tmp_path):
+def test_reprs_contain_no_secrets(file, s3, tmp_path):
     dataset = write(file, f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options)
     shown = [repr(dataset), dataset._repr_html_(), repr(dataset.root), repr(dataset["train"]), repr(dataset.files)]
     shown += [repr(dataset["train"].to_dask()), repr(dataset["train"].to_xarray()), repr(dataset["train"].arrays)]
@@ -310,7 +310,7 @@ def test_nothing_that_is_shown_holds_a_secret(file, s3, tmp_path):
     assert not [text for text in shown for secret in secrets(s3.storage_options) if secret.decode() in text]
 
 
-def test_errors_hold_no_secret(file, s3, tmp_path):
+def test_errors_contain_no_secrets(file, s3, tmp_path):
     url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options
     dataset = write(file, url, options)
     dataset.root.remove(f"{dataset.version}/metadata.json")
@@ -330,7 +330,7 @@ def test_errors_hold_no_secret(file, s3, tmp_path):
         assert not [secret for secret in secrets(options) if secret.decode() in text]
 
 
-def test_credentials_in_a_url_are_neither_shown_nor_kept(file, tmp_path):
+def test_credentials_in_url_are_not_shown_or_stored(file, tmp_path):
     url = f"memory://AKIAOPENSESAME:hunter2@{tmp_path.name}/a.dp"
     dataset = write(file, url, {})
     assert "hunter2" not in repr(dataset) + dataset.url
@@ -338,19 +338,19 @@ def test_credentials_in_a_url_are_neither_shown_nor_kept(file, tmp_path):
     Folder.open(url).remove_all()
 
 
-def test_a_store_that_cannot_be_written_to_is_refused_before_a_row_is_read(file, s3, monkeypatch):
+def test_unwritable_store_raises_before_reading(file, s3, monkeypatch):
     monkeypatch.setattr(SpillingParser, "parse", None)
     with pytest.raises((ConfigError, FileNotFoundError), match="s3://no-such-bucket"):
         write(file, "s3://no-such-bucket/a.dp", s3.storage_options)
 
 
-def test_scratch_of_a_store_is_local_and_removed(file, store, monkeypatch, tmp_path):
+def test_scratch_of_store_is_local_and_removed(file, store, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     seen = []
     original = PartWriter.__call__
     monkeypatch.setattr(
-        PartWriter, "__call__", lambda self, *given: seen.append(self.scratch.url) or original(self, *given)
+        PartWriter, "__call__", lambda self, *args: seen.append(self.scratch.url) or original(self, *args)
     )
     write(file, f"{store[0]}/a.dp", store[1])
     assert all(url.startswith(str(tmp_path / "temporary")) for url in seen)
@@ -358,7 +358,7 @@ def test_scratch_of_a_store_is_local_and_removed(file, store, monkeypatch, tmp_p
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_parts_in_a_store_are_parquet_that_others_read(file, local, store):
+def test_tables_in_store_are_readable_by_pyarrow(file, local, store):
     url, options = store
     dataset = write(file, f"{url}/a.dp", options)
     filesystem = Folder.open(url, options).filesystem

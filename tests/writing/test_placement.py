@@ -1,4 +1,4 @@
-"""Where the rows of partitions go is what counting them one by one says."""
+"""Placement of rows equals counting them one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daskprep.writing.plan import SPLITS, Placement, Run
 PLACED = Placement.from_counts([5, 0, 4], [[2, 0, 3], [0, 0, 0], [1, 0, 3]])
 
 
-def test_rows_of_splits_and_of_the_source_are_added_up():
+def test_placement_sums_rows_of_splits_and_source():
     assert PLACED.rows == {"train": 3, "test": 6}
     assert PLACED.source_rows == (5, 0, 4)
     assert PLACED.source_starts.tolist() == [0, 5, 5, 9]
@@ -24,7 +24,7 @@ def test_rows_of_splits_and_of_the_source_are_added_up():
     assert [PLACED.offset(2, name) for name in SPLITS] == [0, 1, 1]
 
 
-def test_no_partitions_have_no_rows():
+def test_placement_without_partitions():
     none = Placement.from_counts([], [])
     assert none.rows == {}
     assert none.starts("train").tolist() == none.source_starts.tolist() == [0]
@@ -32,14 +32,14 @@ def test_no_partitions_have_no_rows():
     assert list(none.runs("train", range(0))) == []
 
 
-def test_runs_of_a_range_lie_in_the_partitions_that_hold_it():
+def test_runs_of_range_by_partition():
     assert list(PLACED.runs("test", range(1, 5))) == [Run(0, 3, 2), Run(2, 1, 2)]
     assert list(PLACED.runs("test", range(3, 6))) == [Run(2, 1, 3)]
     assert list(PLACED.runs("train", range(2, 2))) == []
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_are_the_rows_in_order(seed):
+def test_runs_preserve_row_order(seed):
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 4, (int(rng.integers(1, 6)), 3)) * rng.integers(0, 2, (1, 3))
     placed = Placement.from_counts(counts.sum(axis=1).tolist(), counts.tolist())

@@ -1,4 +1,4 @@
-"""What was written opens in libraries that know nothing of daskprep, with the same values."""
+"""Written files open in other libraries with the same values."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def dataset(request, table, tmp_path_factory) -> Dataset:
 
 @pytest.fixture(scope="module")
 def expected(dataset, table) -> dict[str, np.ndarray]:
-    """The training rows as `encode` gives them, in the order of the row numbers that were written."""
+    """The training rows from `encode`, in the order of the written row numbers."""
     rows = dataset["train"].read(["row_id"])["row_id"]
     prep = dp.Preprocessor(dataset.features)
     prep._set_learned(dataset.features, dataset.learned)
@@ -74,7 +74,7 @@ def assert_scalars(found: Any, expected: dict[str, np.ndarray]) -> None:
         np.testing.assert_array_equal(values, expected[name])
 
 
-def test_row_numbers_and_values_are_those_of_the_source(dataset, table, expected):
+def test_row_numbers_and_values_match_source(dataset, table, expected):
     decoded = dataset.decode(dataset["train"].read(["city", "sold"]))
     rows = table.iloc[expected["row_id"]]
     assert decoded["city"].tolist() == rows["city"].tolist()
@@ -84,42 +84,42 @@ def test_row_numbers_and_values_are_those_of_the_source(dataset, table, expected
     )
 
 
-def test_polars_reads_the_tables(dataset, expected):
+def test_polars_reads_tables(dataset, expected):
     frame = pl.scan_parquet(train(dataset, "table") / "*.parquet").collect()
     assert_scalars({name: frame[name].to_numpy() for name in frame.columns}, expected)
 
 
-def test_polars_finds_rows_by_the_statistics(dataset, expected):
+def test_polars_filters_by_statistics(dataset, expected):
     wanted = int(expected["row_id"][7])
     found = pl.scan_parquet(train(dataset, "table") / "*.parquet").filter(pl.col("row_id") == wanted).collect()
     assert found["city"].to_list() == [expected["city"][7]]
 
 
-def test_duckdb_reads_the_tables(dataset, expected):
-    # Files come in the order of their names, and rows in that of the file.
+def test_duckdb_reads_tables(dataset, expected):
+    # Files are in the order of their names, and rows in the order of the file.
     found = duckdb.sql(f"select * from read_parquet('{train(dataset, 'table')}/*.parquet')").fetchnumpy()
     assert_scalars({name: np.asarray(values) for name, values in found.items()}, expected)
 
 
-def test_duckdb_counts_what_the_split_says(dataset):
+def test_duckdb_row_count_equals_split_length(dataset):
     for name, split in dataset.splits.items():
         path = Path(dataset.url) / dataset.version / name / "table" / "*.parquet"
         assert duckdb.sql(f"select count(*) from '{path}'").fetchall() == [(len(split),)]
 
 
-def test_pandas_reads_the_tables(dataset, expected):
+def test_pandas_reads_tables(dataset, expected):
     frame = pd.read_parquet(train(dataset, "table"))
     assert isinstance(frame.index, pd.RangeIndex)
     assert_scalars({name: frame[name].to_numpy() for name in frame.columns}, expected)
 
 
-def test_arrow_reads_the_tables(dataset, expected):
+def test_arrow_reads_tables(dataset, expected):
     found = ds.dataset(train(dataset, "table")).to_table()
     assert_scalars({name: found[name].to_numpy() for name in found.column_names}, expected)
     assert found.equals(dataset["train"].table())
 
 
-def test_tables_are_plain(dataset):
+def test_tables_have_no_metadata(dataset):
     paths = list(train(dataset, "table").iterdir())
     assert len(paths) > 1
     for path in paths:
@@ -132,7 +132,7 @@ def test_tables_are_plain(dataset):
         assert set(sizes[:-1]) <= {dataset.layout.block_rows}
 
 
-def test_zarr_reads_the_arrays(dataset, expected):
+def test_zarr_reads_arrays(dataset, expected):
     group = zarr.open(train(dataset, "arrays.zarr"), mode="r")
     assert sorted(group.array_keys()) == sorted(ARRAYS)
     for name, array in group.arrays():
@@ -142,7 +142,7 @@ def test_zarr_reads_the_arrays(dataset, expected):
         np.testing.assert_array_equal(array[40:75], expected[name][40:75])
 
 
-def test_zarr_metadata_hold_nothing_of_ours(dataset):
+def test_zarr_metadata_has_no_custom_attributes(dataset):
     paths = list(train(dataset, "arrays.zarr").rglob("zarr.json"))
     assert len(paths) == 1 + len(ARRAYS)
     for path in paths:
@@ -153,7 +153,7 @@ def test_zarr_metadata_hold_nothing_of_ours(dataset):
         assert codecs <= {"bytes", "blosc", "crc32c"}
 
 
-def test_xarray_opens_the_arrays(dataset, expected):
+def test_xarray_opens_arrays(dataset, expected):
     found = xarray.open_zarr(train(dataset, "arrays.zarr"), consolidated=False)
     assert set(found.data_vars) == set(ARRAYS)
     assert set(found.dims) == {"row", "review_1", "tags_1", "vector_1"}
@@ -162,7 +162,7 @@ def test_xarray_opens_the_arrays(dataset, expected):
         np.testing.assert_array_equal(found[name].to_numpy(), expected[name])
 
 
-def test_to_xarray_is_lazy_and_whole(dataset, expected):
+def test_to_xarray_is_lazy_and_complete(dataset, expected):
     found = dataset["train"].to_xarray()
     assert set(found.data_vars) == {*SCALARS, *ARRAYS}
     assert all(dask.is_dask_collection(found[name].data) for name in found.data_vars)
@@ -171,12 +171,12 @@ def test_to_xarray_is_lazy_and_whole(dataset, expected):
         np.testing.assert_array_equal(array, expected[name])
 
 
-def test_to_xarray_is_what_open_zarr_gives(dataset):
+def test_to_xarray_equals_open_zarr(dataset):
     opened = xarray.open_zarr(train(dataset, "arrays.zarr"), consolidated=False)
     xarray.testing.assert_equal(dataset["train"].to_xarray()[ARRAYS].drop_vars("row_id"), opened)
 
 
-def test_dask_arrays_are_whole(dataset, expected):
+def test_dask_arrays_are_complete(dataset, expected):
     lazy = dataset["train"].to_dask(["row_id", *SCALARS, *ARRAYS])
     for name, array in lazy.items():
         assert array.chunks[0][0] == dataset.layout.block_rows

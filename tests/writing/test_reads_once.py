@@ -1,4 +1,4 @@
-"""A write reads every partition of its source once, whatever is learned, split and balanced on the way."""
+"""A write reads every partition of its source once, for any features, split and balance."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture(autouse=True)
 def no_flushing(monkeypatch) -> None:
-    """Spare what only a loss of power would tell, and most of the time."""
+    """Skip fsync, which takes most of the time."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
@@ -99,7 +99,7 @@ def counted_dask(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -
         reads.append(partition)
         return table.iloc[partition * 40 : (partition + 1) * 40]
 
-    # Dask gives frames of equal functions one name, and may give the frame of an earlier test, which counts for that.
+    # Dask names frames by their function and may reuse the frame of an earlier test.
     return dd.from_map(read, range(6), meta=table.iloc[:0], label=f"read-{uuid.uuid4().hex}"), reads
 
 
@@ -114,7 +114,7 @@ COUNTED = {
 
 @pytest.fixture(params=COUNTED)
 def counted(request, table, tmp_path, monkeypatch) -> Counted:
-    """A source of several partitions, and the list of those that were read."""
+    """A source of several partitions, and the list of partitions read."""
     source, reads = COUNTED[request.param](table, tmp_path, monkeypatch)
     reads.clear()
     return source, reads
@@ -158,18 +158,18 @@ PREPROCESSORS = [plain, balanced, by_time, carried, dropping]
 
 @pytest.fixture
 def small_censuses(monkeypatch) -> list[int]:
-    """Let a split by time look at its rows twice, as it does where there are many times; return what it looked at."""
+    """Make a split by time read its rows twice, and return a list with an entry per second read."""
     monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
-    looked: list[int] = []
+    second_reads: list[int] = []
     original = contexts.kept_rows
 
     def kept_rows(*arguments: Any) -> Any:
-        looked.append(1)
+        second_reads.append(1)
         return original(*arguments)
 
-    # Called there by who looks again alone.
+    # Called there only by a second read.
     monkeypatch.setattr(contexts, "kept_rows", kept_rows)
-    return looked
+    return second_reads
 
 
 def expected_reads(source: Any) -> Counter[int]:
@@ -179,7 +179,7 @@ def expected_reads(source: Any) -> Counter[int]:
 
 
 @pytest.mark.parametrize("make", PREPROCESSORS)
-def test_learning_and_writing_read_each_partition_once(counted, small_censuses, tmp_path, make):
+def test_fit_write_reads_each_partition_once(counted, small_censuses, tmp_path, make):
     source, reads = counted
     make().fit_write(source, tmp_path / "a.dp", shuffle=True, seed=1)
     assert Counter(reads) == expected_reads(source)
@@ -187,7 +187,7 @@ def test_learning_and_writing_read_each_partition_once(counted, small_censuses, 
 
 
 @pytest.mark.parametrize("make", [balanced, by_time, carried])
-def test_writing_by_what_was_learned_reads_each_partition_once(counted, table, small_censuses, tmp_path, make):
+def test_write_of_fitted_preprocessor_reads_each_partition_once(counted, table, small_censuses, tmp_path, make):
     source, reads = counted
     fitted = make().fit(table)
     reads.clear()
@@ -195,34 +195,32 @@ def test_writing_by_what_was_learned_reads_each_partition_once(counted, table, s
     assert Counter(reads) == expected_reads(source)
 
 
-def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch):
+def test_only_needed_columns_are_read(table, tmp_path, monkeypatch):
     source, _ = counted_parquet(table, tmp_path, monkeypatch)
-    kind, asked = type(source.fragments[0]), []
+    kind, selected = type(source.fragments[0]), []
     original = kind.read
-    monkeypatch.setattr(kind, "read", lambda self, columns: asked.append(list(columns)) or original(self, columns))
+    monkeypatch.setattr(kind, "read", lambda self, columns: selected.append(list(columns)) or original(self, columns))
     features = {"price": "number", "again": dp.Number(column="price")}
     dp.Preprocessor(features, split=dp.StratifiedSplit("city")).fit_write(source, tmp_path / "a.dp")
-    assert asked == [["price", "city"]] * 6
+    assert selected == [["price", "city"]] * 6
 
 
 @pytest.mark.parametrize(("make", "times"), [(plain, 1), (at_random, 1), (balanced, 4), (dropping, 3)])
-def test_rows_between_passes_are_read_only_for_what_cells_decide(table, tmp_path, monkeypatch, make, times):
+def test_scratch_is_reread_only_for_cell_dependent_splits(table, tmp_path, monkeypatch, make, times):
     source, _ = counted_parquet(table, tmp_path, monkeypatch)
     reads, placed = [], []
     read, place = scratch.ScratchFragment.read, rejects.AssignSplits.__call__
     monkeypatch.setattr(
         scratch.ScratchFragment, "read", lambda self, names: reads.append(self.name) or read(self, names)
     )
-    monkeypatch.setattr(
-        rejects.AssignSplits, "__call__", lambda self, *given: placed.append(given) or place(self, *given)
-    )
+    monkeypatch.setattr(rejects.AssignSplits, "__call__", lambda self, *args: placed.append(args) or place(self, *args))
     make().fit_write(source, tmp_path / "a.dp")
     assert set(Counter(reads).values()) == {times}
     assert bool(placed) == (times > 1)
 
 
 @pytest.mark.parametrize("make", [plain, at_random, balanced])
-def test_a_write_that_was_killed_after_placing_reads_nothing_again(counted, tmp_path, monkeypatch, make):
+def test_write_killed_after_placement_rereads_nothing(counted, tmp_path, monkeypatch, make):
     source, reads = counted
 
     def write() -> Dataset:
@@ -236,7 +234,7 @@ def test_a_write_that_was_killed_after_placing_reads_nothing_again(counted, tmp_
     assert Counter(reads) == each_once(source)
 
 
-def test_the_same_version_reads_nothing(counted, tmp_path):
+def test_same_version_reads_nothing(counted, tmp_path):
     source, reads = counted
     first = balanced().fit_write(source, tmp_path / "a.dp", version="1")
     reads.clear()
@@ -246,14 +244,14 @@ def test_the_same_version_reads_nothing(counted, tmp_path):
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch) -> Path:
-    """The folder in which temporary ones are made."""
+    """The folder of temporary folders."""
     (folder := tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
 
 
 @pytest.mark.parametrize("make", [balanced, by_time, carried, dropping])
-def test_a_fit_parses_text_once(table, small_censuses, tmp_path, temporary, monkeypatch, make):
+def test_fit_parses_text_once(table, small_censuses, tmp_path, temporary, monkeypatch, make):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     fitted = make().fit(source)
     assert Counter(reads) == expected_reads(source)
@@ -265,7 +263,7 @@ def test_a_fit_parses_text_once(table, small_censuses, tmp_path, temporary, monk
     assert fitted.to_dict() == twice.to_dict()
 
 
-def test_a_fit_that_crosses_folds_parses_text_once(table, tmp_path, monkeypatch):
+def test_cross_fit_parses_text_once(table, tmp_path, monkeypatch):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     features = {"city": dp.TargetEncoding(target="price", folds=3, fold_group="review")}
     prep = dp.Preprocessor(features).fit(source)
@@ -273,7 +271,7 @@ def test_a_fit_that_crosses_folds_parses_text_once(table, tmp_path, monkeypatch)
     assert prep.to_dict() == dp.Preprocessor(features).fit(table).to_dict()
 
 
-def test_a_fit_of_prepared_rows_prepares_them_once(table, tmp_path):
+def test_fit_prepares_rows_once(table, tmp_path):
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=40)
     rows: list[int] = []
     raw = read_files(tmp_path / "rows.parquet", partition_bytes=1)
@@ -283,7 +281,7 @@ def test_a_fit_of_prepared_rows_prepares_them_once(table, tmp_path):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_workers_keep_parsed_text_where_all_of_them_see_it(table, tmp_path, temporary, monkeypatch, shared):
+def test_workers_keep_parsed_text_in_shared_scratch(table, tmp_path, temporary, monkeypatch, shared):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     monkeypatch.setattr(partitions, "is_in_process", lambda: False)
     balanced().set_params(scratch=str(tmp_path / "new" / "scratch") if shared else None).fit(source)
@@ -292,7 +290,7 @@ def test_workers_keep_parsed_text_where_all_of_them_see_it(table, tmp_path, temp
     assert not shared or not list((tmp_path / "new" / "scratch").iterdir())
 
 
-def test_parsed_text_is_not_kept_where_workers_do_not_see_it(table, tmp_path, monkeypatch):
+def test_scratch_invisible_to_workers_raises(table, tmp_path, monkeypatch):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     monkeypatch.setattr(partitions, "is_in_process", lambda: False)
     monkeypatch.setattr(partitions, "run_on_every_worker", lambda *_: [[True], [False]])
@@ -302,7 +300,7 @@ def test_parsed_text_is_not_kept_where_workers_do_not_see_it(table, tmp_path, mo
     assert not list((tmp_path / "scratch").iterdir())
 
 
-def test_a_fit_parses_text_again_where_the_disk_is_full(table, tmp_path, monkeypatch):
+def test_fit_reparses_text_if_disk_is_full(table, tmp_path, monkeypatch):
     source, reads = counted_csv(table, tmp_path, monkeypatch)
     saved: list[int] = []
 

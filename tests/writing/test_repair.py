@@ -1,4 +1,4 @@
-"""Repair makes damaged files again, byte by byte, and nothing else."""
+"""Repair rewrites damaged files with the same bytes, and no others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def written(
 
 
 def contents(dataset: dp.Dataset) -> dict[str, tuple[bytes, int]]:
-    """Read every file of a version, and which file on disk it is."""
+    """Return bytes and inode of every file of a version."""
     folder = Path(dataset.url) / dataset.version
     files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
     return {name: (path.read_bytes(), path.stat().st_ino) for name, path in files.items()}
@@ -49,7 +49,7 @@ def contents(dataset: dp.Dataset) -> dict[str, tuple[bytes, int]]:
         "rejects.parquet",
     ],
 )
-def test_a_damaged_file_is_made_again(written: dp.Dataset, damaged: str) -> None:
+def test_repair_rewrites_damaged_file(written: dp.Dataset, damaged: str) -> None:
     before = contents(written)
     path = Path(written.url) / written.version / damaged
     path.write_bytes(path.read_bytes()[:-1] + b"?")
@@ -61,7 +61,7 @@ def test_a_damaged_file_is_made_again(written: dp.Dataset, damaged: str) -> None
     assert not any(name.startswith("validation/table") for name in rewritten)
 
 
-def test_missing_files_come_back_and_strays_go(written: dp.Dataset) -> None:
+def test_repair_restores_missing_and_removes_extra_files(written: dp.Dataset) -> None:
     before = contents(written)
     folder = Path(written.url) / written.version
     for path in (folder / "train" / "arrays.zarr").rglob("c.*"):
@@ -71,13 +71,13 @@ def test_missing_files_come_back_and_strays_go(written: dp.Dataset) -> None:
     assert {name: data for name, (data, _) in contents(written).items()} == {n: data for n, (data, _) in before.items()}
 
 
-def test_a_whole_dataset_is_left_alone(written: dp.Dataset) -> None:
+def test_repair_of_intact_dataset_changes_nothing(written: dp.Dataset) -> None:
     before = contents(written)
     dp.repair(written.url, trusted=True)
     assert contents(written) == before
 
 
-def test_other_rows_are_refused(written: dp.Dataset, table: pd.DataFrame) -> None:
+def test_repair_from_other_rows_raises(written: dp.Dataset, table: pd.DataFrame) -> None:
     path = Path(written.url) / written.version / "train" / "arrays.zarr" / "walk" / "c.0.0"
     path.unlink()
     other = table.assign(walk=np.arange(len(table)), price=pd.to_numeric(table["price"], errors="coerce"))
@@ -88,14 +88,14 @@ def test_other_rows_are_refused(written: dp.Dataset, table: pd.DataFrame) -> Non
     assert not path.exists()
 
 
-def test_files_that_changed_are_refused(written: dp.Dataset, tmp_path: Path) -> None:
+def test_repair_from_changed_files_raises(written: dp.Dataset, tmp_path: Path) -> None:
     (Path(written.url) / written.version / "train" / "arrays.zarr" / "tags" / "c.0.0").unlink()
     (tmp_path / "data.parquet").touch()
     with pytest.raises(CorruptDatasetError, match=r"data.parquet has changed since the dataset was written"):
         dp.repair(written.url, trusted=True)
 
 
-def test_a_dataset_of_a_frame_needs_the_frame(tmp_path: Path) -> None:
+def test_repair_without_frame_raises(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a")
     (Path(dataset.url) / dataset.version / "train" / "table" / "part-00000.parquet").unlink()
@@ -104,7 +104,7 @@ def test_a_dataset_of_a_frame_needs_the_frame(tmp_path: Path) -> None:
     dp.repair(tmp_path / "a", frame).verify()
 
 
-def test_a_version_that_was_committed_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repair_keeps_version_committed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a")
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")

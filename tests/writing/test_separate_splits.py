@@ -1,4 +1,4 @@
-"""Rows that are given by split are those of one frame with a column that says the split."""
+"""Rows passed by split equal one frame with a split column."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Frames = dict[str, Any]
 
 @pytest.fixture
 def tables() -> dict[str, pd.DataFrame]:
-    """Make rows for each split; an empty text would be a missing cell in CSV."""
+    """Return rows for each split, without empty text, which is missing in CSV."""
     made = {name: make_table(rows, seed).drop(columns="when") for seed, (name, rows) in enumerate(SIZES.items())}
     return {name: table.replace("", "nothing") for name, table in made.items()}
 
 
 @pytest.fixture
 def mixed(tables: dict[str, pd.DataFrame], tmp_path: Path) -> Frames:
-    """Give a Parquet file, a frame and a CSV file, not in the order of the splits."""
+    """Return a Parquet file, a frame and a CSV file, not in the order of the splits."""
     train = tables["train"]
     train.astype({"price": str}).mask(train.isna()).to_parquet(tmp_path / "train.parquet", row_group_size=70)
     tables["test"].to_csv(tmp_path / "test.csv", index=False)
@@ -45,7 +45,7 @@ def files(mixed: Frames, tables: dict[str, pd.DataFrame], tmp_path: Path) -> Fra
     return {**mixed, "validation": str(tmp_path / "validation.csv")}
 
 
-def whole(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def concatenated(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.assign(split=name) for name, table in tables.items()], ignore_index=True)
 
 
@@ -64,52 +64,50 @@ def as_dask(tables: dict[str, pd.DataFrame]) -> Frames:
 
 @pytest.mark.parametrize("options", [{}, {"balance": dp.Oversample("sold", ratio=0.9)}, {"fit_on": "all"}])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_dataset_of_separate_splits_has_the_bytes_of_one_with_a_column(
-    make, tables, mixed, tmp_path, options, shuffle
-) -> None:
-    expected = make(split=dp.FixedSplit(), **options).fit_write(whole(tables), tmp_path / "a", shuffle=shuffle)
+def test_separate_splits_have_bytes_of_split_column(make, tables, mixed, tmp_path, options, shuffle) -> None:
+    expected = make(split=dp.FixedSplit(), **options).fit_write(concatenated(tables), tmp_path / "a", shuffle=shuffle)
     wanted = tree(Path(expected.url) / expected.version)
-    for number, given in enumerate((tables, mixed, as_dask(tables))):
-        found = make(**options).fit_write(given, tmp_path / str(number), shuffle=shuffle)
+    for number, rows_by_split in enumerate((tables, mixed, as_dask(tables))):
+        found = make(**options).fit_write(rows_by_split, tmp_path / str(number), shuffle=shuffle)
         assert {name: len(split) for name, split in found.splits.items()}.keys() == SIZES.keys()
         assert tree(Path(found.url) / found.version) == wanted
 
 
-def test_fit_assign_and_stream_go_by_the_splits(make, tables, mixed) -> None:
-    prep, expected = make().fit(mixed), make(split=dp.FixedSplit()).fit(whole(tables))
+def test_fit_assign_and_stream_use_separate_splits(make, tables, mixed) -> None:
+    prep, expected = make().fit(mixed), make(split=dp.FixedSplit()).fit(concatenated(tables))
     assert prep.learned_ == expected.learned_
     assert prep.split is None
-    assert np.array_equal(prep.assign(mixed)["split"], expected.assign(whole(tables))["split"])
+    assert np.array_equal(prep.assign(mixed)["split"], expected.assign(concatenated(tables))["split"])
     with pytest.warns(UserWarning, match="rows are left out"):
         rows = sum(len(batch["city"]) for batch in prep.stream(mixed, split="test", batch_size=16))
     assert rows == int(make_table(60, 2)["price"].pipe(pd.to_numeric, errors="coerce").notna().sum())
     assert len(prep.encode(mixed)["city"]) == sum(SIZES.values())
 
 
-def test_auto_leaves_the_column_that_says_the_split(tables, tmp_path) -> None:
+def test_auto_features_skip_split_column(tables, tmp_path) -> None:
     prep = dp.Preprocessor("auto", targets="sold")
     prep.fit_write({name: table[["city", "sold", "review"]] for name, table in tables.items()}, tmp_path / "a")
     assert list(prep.features_) == ["city", "sold", "review"]
     assert prep.inferred_.skipped == {"split": "contains the split of each row"}
 
 
-def test_files_of_splits_are_known_again_and_go_on_after_a_crash(make, files, tmp_path, monkeypatch) -> None:
+def test_files_by_split_are_recognized_and_write_resumes(make, files, tmp_path, monkeypatch) -> None:
     features = make().features
-    del features["walk"]  # what looks around reads its rows again
-    expected = dp.Preprocessor(features).fit_write(files, tmp_path / "whole")
+    del features["walk"]  # fills across partitions reread rows
+    expected = dp.Preprocessor(features).fit_write(files, tmp_path / "concatenated")
     with monkeypatch.context() as patch:
         patch.setattr(job, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             dp.Preprocessor(features).fit_write(files, tmp_path / "a")
     monkeypatch.setattr(DelimitedFragment, "read_stored", lambda *_: pytest.fail("was read again"))
     dataset = dp.Preprocessor(features).fit_write(files, tmp_path / "a")
-    assert tree(tmp_path / "a") == tree(tmp_path / "whole")
+    assert tree(tmp_path / "a") == tree(tmp_path / "concatenated")
     assert dp.Preprocessor(features).fit_write(files, tmp_path / "a").version == dataset.version == expected.version
 
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("sample", [None, 0.5])
-def test_a_damaged_dataset_of_separate_splits_is_made_again(make, files, tmp_path, trusted, sample) -> None:
+def test_repair_dataset_of_separate_splits(make, files, tmp_path, trusted, sample) -> None:
     dataset = make(sample=sample).fit_write(files, tmp_path / "a")
     before = tree(tmp_path / "a")
     for name in ("train", "test"):
@@ -118,18 +116,18 @@ def test_a_damaged_dataset_of_separate_splits_is_made_again(make, files, tmp_pat
     assert tree(tmp_path / "a") == before
 
 
-def test_memory_holds_for_every_split(make, mixed, tmp_path) -> None:
+def test_memory_limit_applies_to_every_split(make, mixed, tmp_path) -> None:
     assert make().fit_write(mixed, tmp_path / "a", memory="3GB").splits.keys() == SIZES.keys()
     with pytest.raises(ConfigError, match='split "train": memory=1000 is not enough'):
         make().fit_write(mixed, tmp_path / "b", memory=1000)
 
 
-def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, tables) -> None:
+def test_separate_splits_with_preprocessor_split_raise(make, tables) -> None:
     with pytest.raises(ConfigError, match=r"already split, and HashSplit\(column='city'\).*split=None"):
         make(split=dp.HashSplit("city")).fit(tables)
     with pytest.raises(ConfigError, match="already split"):
         make(split=dp.HashSplit("city")).fit_write(tables, "a")
-    for same in (dp.FixedSplit(), dp.RandomSplit()):  # the column itself, and what says nothing in a configuration
+    for same in (dp.FixedSplit(), dp.RandomSplit()):  # the split column, and the default of a configuration
         assert make(split=same).fit(tables).learned_ == make().fit(tables).learned_
 
 
@@ -144,18 +142,18 @@ def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, table
         (lambda one: {**one, "train": one["train"].iloc[:0]}, ColumnError, r'no training rows.*fit_on="all"'),
     ],
 )
-def test_splits_that_do_not_fit_are_named(make, tables, tmp_path, change, error, message) -> None:
+def test_invalid_separate_splits_raise(make, tables, tmp_path, change, error, message) -> None:
     with pytest.raises(error, match=message):
         make().fit_write(change(tables), tmp_path / "a")
 
 
-def test_a_split_without_rows_is_left_out(make, tables, tmp_path) -> None:
+def test_split_without_rows_is_dropped(make, tables, tmp_path) -> None:
     dataset = make().fit_write({**tables, "test": tables["test"].iloc[:0]}, tmp_path / "a")
     assert list(dataset.splits) == ["train", "validation"]
     assert list(make().fit(tables).write({"test": tables["test"]}, tmp_path / "b").splits) == ["test"]
 
 
-def test_targets_that_one_split_lacks_are_not_dropped_from_the_others(make, tables, tmp_path) -> None:
+def test_targets_missing_in_one_split_raise(make, tables, tmp_path) -> None:
     prep = make(targets="sold").fit(tables)
     unlabelled = {name: table.drop(columns="sold") for name, table in tables.items()}
     assert "sold" not in prep.write(unlabelled, tmp_path / "a")["test"].columns
@@ -163,7 +161,7 @@ def test_targets_that_one_split_lacks_are_not_dropped_from_the_others(make, tabl
         prep.write({**tables, "test": unlabelled["test"]}, tmp_path / "b")
 
 
-def test_predictions_of_files_of_splits_may_name_the_split(make, files) -> None:
+def test_predict_with_split_as_id(make, files) -> None:
     prep = dp.Preprocessor({"city": "category", "sold": "binary"}, targets="sold").fit(files)
     found = prep.predict(files, lambda batch: batch["city"] / 9, ids=["split"]).compute()
     assert found["split"].value_counts().to_dict() == SIZES

@@ -1,4 +1,4 @@
-"""A dataset of shards gives the rows of one of chunks, in fewer files, and is read by parts of these from a store."""
+"""Shards have the rows of chunks in fewer files, and are read in parts from a store."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def table() -> pd.DataFrame:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five blocks for each part."""
+    """Five blocks per part."""
     monkeypatch.setattr(layout, "_PART_BYTES", 5 * BLOCK_ROWS * 170)
 
 
@@ -53,7 +53,7 @@ def write(table: pd.DataFrame, path: Any, **options: Any) -> Dataset:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("compression", ["lz4", "none"])
-def test_shards_give_the_rows_of_chunks(table: pd.DataFrame, tmp_path: Path, compression: Any) -> None:
+def test_shards_equal_chunks(table: pd.DataFrame, tmp_path: Path, compression: Any) -> None:
     chunks = write(table, tmp_path / "chunks.dp", compression=compression)
     shards = write(table, tmp_path / "shards.dp", compression=compression, shards=True)
     shards.verify()
@@ -75,7 +75,7 @@ def test_shards_give_the_rows_of_chunks(table: pd.DataFrame, tmp_path: Path, com
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_shard_is_one_file_for_each_array_and_part(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_shard_is_one_file_per_array_and_part(table: pd.DataFrame, tmp_path: Path) -> None:
     shards = write(table, tmp_path / "a.dp", shards=True)
     kinds = Counter(name.split("/")[-2] for name in shards.manifest.files if name.startswith("train/"))
     parts = shards.layout.parts("train")
@@ -83,12 +83,12 @@ def test_a_shard_is_one_file_for_each_array_and_part(table: pd.DataFrame, tmp_pa
     assert (kinds["table"], kinds["vector"], kinds["review"]) == (parts, parts + 1, parts + 1)  # and zarr.json
 
 
-def test_stores_hold_shards_and_disks_chunks_unless_asked_otherwise(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_default_is_shards_in_stores_and_chunks_on_disk(table: pd.DataFrame, tmp_path: Path) -> None:
     url = f"memory://{tmp_path.name}"
     chosen = [write(table, path).layout.sharded for path in (tmp_path / "a.dp", f"{url}/a.dp")]
-    asked = [write(table, f"{url}/b.dp", shards=False), write(table, tmp_path / "b.dp", shards=True)]
-    assert (chosen, [one.layout.sharded for one in asked]) == ([False, True], [False, True])
-    body = [json.loads(one.root.read("manifest.json"))["manifest"] for one in asked]
+    requested = [write(table, f"{url}/b.dp", shards=False), write(table, tmp_path / "b.dp", shards=True)]
+    assert (chosen, [one.layout.sharded for one in requested]) == ([False, True], [False, True])
+    body = [json.loads(one.root.read("manifest.json"))["manifest"] for one in requested]
     assert [one["format"] for one in body] == [1, 2]
     assert [one["settings"].get("shards") for one in body] == [None, True]
     assert "sharded" not in body[0]["layout"]
@@ -98,7 +98,7 @@ def test_stores_hold_shards_and_disks_chunks_unless_asked_otherwise(table: pd.Da
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_damaged_shards_are_found_and_made_again(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_damaged_shards_are_detected_and_repaired(table: pd.DataFrame, tmp_path: Path) -> None:
     shards = write(table, tmp_path / "a.dp", shards=True)
     name = "train/arrays.zarr/vector/c.1.0"
     file = tmp_path / "a.dp" / shards.version / name
@@ -114,7 +114,7 @@ def test_damaged_shards_are_found_and_made_again(table: pd.DataFrame, tmp_path: 
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_blocks_are_read_from_a_store_by_parts_of_its_files(
+def test_blocks_are_read_from_store_by_byte_ranges(
     table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "_REQUEST_BYTES", 200)
@@ -122,12 +122,12 @@ def test_blocks_are_read_from_a_store_by_parts_of_its_files(
     train = write(table, f"{url}/a.dp", compression="none")["train"]
     monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
     monkeypatch.setattr(reading, "_footers", reading._BoundedCache(1 << 20))
-    filesystem, asked = fsspec.filesystem("memory"), Counter[str]()
+    filesystem, requested = fsspec.filesystem("memory"), Counter[str]()
     whole = type(filesystem).cat_file
 
     def cat_file(self: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
         data = whole(self, path, start, end)
-        asked[path.rpartition(f"{train.dataset.version}/")[2]] += len(data)
+        requested[path.rpartition(f"{train.dataset.version}/")[2]] += len(data)
         return data
 
     monkeypatch.setattr(type(filesystem), "cat_file", cat_file)
@@ -137,24 +137,22 @@ def test_blocks_are_read_from_a_store_by_parts_of_its_files(
         rows = train.layout.block_range("train", number)
         np.testing.assert_array_equal(block, expected["vector"][rows.start : rows.stop])
     entries = train.dataset.manifest.files
-    for name, count in asked.items():
-        # Vectors came twice, the index of a shard once; of tables, the footer and one column of three.
+    for name, count in requested.items():
+        # Vectors are read twice, the index of a shard once, and the footer and one of three columns of tables.
         assert count <= (2 if "vector" in name else 0.9) * entries[name].bytes, name
-    assert sum("vector" in name for name in asked) == train.layout.parts("train")
+    assert sum("vector" in name for name in requested) == train.layout.parts("train")
     Folder.open(url).remove_all()
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_threads_ask_for_the_index_of_a_shard_once(
-    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_read_shard_index_once(table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp")["train"]
     monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
-    asked: list[str] = []
+    requested: list[str] = []
 
     def part(folder: Folder, block: reading.BlockLocation, start: int, stop: int) -> Any:
-        asked.append(block.file)
+        requested.append(block.file)
         time.sleep(0.05)
         return whole(folder, block, start, stop)
 
@@ -163,21 +161,21 @@ def test_threads_ask_for_the_index_of_a_shard_once(
     reader, block = train.block_reader("vector"), train.block("vector", 0)
     with ThreadPoolExecutor(8) as pool:
         spans = list(pool.map(lambda _: reading.chunk_span(reader.folder, block), range(8)))
-    assert asked == [block.file]
+    assert requested == [block.file]
     assert len(set(spans)) == 1
     assert not reading._index_locks
     Folder.open(url).remove_all()
 
 
 class Slowly(int):
-    """A number that lets other threads go on while it is added."""
+    """A number that yields to other threads while it is added."""
 
     def __radd__(self, other: int) -> int:
         time.sleep(0.01)
         return other + int(self)
 
 
-def test_what_threads_keep_of_files_is_counted_whole() -> None:
+def test_bounded_cache_size_is_thread_safe() -> None:
     kept = reading._BoundedCache(1 << 20)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: kept.put(number, None, Slowly(1)), range(8)))
@@ -190,7 +188,7 @@ def altered(manifest: bytes, **changes: Any) -> bytes:
     return b'{"checksum":"%08x","manifest":%s}\n' % (crc32c(text), text)
 
 
-def test_manifests_that_lie_of_shards_are_refused(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_inconsistent_shard_manifest_raises(table: pd.DataFrame, tmp_path: Path) -> None:
     text = write(table, tmp_path / "a.dp", shards=True).root.read("manifest.json")
     body = json.loads(text)["manifest"]
     name = "train/arrays.zarr/vector/c.0.0"

@@ -1,4 +1,4 @@
-"""Versions are named by what they hold, and nothing but what a write makes is ever removed."""
+"""Versions are named by a digest, and only files of writes are removed."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def choose(root, digest=DIGEST, *, repeatable=True, overwrite=False):
     return choose_version(root, digest, **options)
 
 
-def test_digests_are_the_ones_that_were_released():
-    """A promise: datasets that exist would be written again."""
+def test_digests_match_released_version():
+    """Other digests would rewrite existing datasets."""
     assert short_digest({"b": [1, "é"], "a": None}) == short_digest({"a": None, "b": [1, "é"]}) == "a44633ba036df252"
     with pytest.raises(ValueError, match="JSON"):
         short_digest({"a": float("nan")})
 
 
-def test_a_version_is_named_by_its_digest(root):
+def test_version_is_named_by_digest(root):
     assert choose(root) == (DIGEST, None)
     done = committed(root)
     assert choose(root) == (DIGEST, done)
@@ -74,14 +74,14 @@ def test_a_version_is_named_by_its_digest(root):
 
 
 @pytest.mark.parametrize("options", [{"digest": OTHER}, {"repeatable": False}])
-def test_a_finished_dataset_of_other_rows_is_kept(root, options):
+def test_finished_dataset_of_other_rows_raises(root, options):
     committed(root)
     with pytest.raises(DatasetExistsError, match=f"a dataset that differs: {DIGEST}. Write .* with overwrite=True"):
         choose(root, **options)
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
-def test_a_version_that_is_written_again_has_a_number(root, repeatable):
+def test_overwritten_version_has_number(root, repeatable):
     options = {"overwrite": True, "repeatable": repeatable}
     committed(root)
     assert choose(root, **options) == (f"{DIGEST}-1", None)
@@ -90,7 +90,7 @@ def test_a_version_that_is_written_again_has_a_number(root, repeatable):
     assert choose(root) == (f"{DIGEST}-9", numbered)
 
 
-def test_a_damaged_manifest_is_overwritten_if_told_so_alone(root):
+def test_damaged_manifest_needs_overwrite(root):
     committed(root)
     for text, kind in (
         (b"{}", CorruptDatasetError),
@@ -103,7 +103,7 @@ def test_a_damaged_manifest_is_overwritten_if_told_so_alone(root):
 
 
 @pytest.mark.parametrize("version", [DIGEST, f"{DIGEST}-12"])
-def test_what_a_killed_write_leaves_is_written_over(root, version):
+def test_leftovers_of_killed_write_are_reused(root, version):
     for name in (
         METADATA,
         f"{REJECTS}.0a.tmp",
@@ -123,7 +123,7 @@ def test_what_a_killed_write_leaves_is_written_over(root, version):
 @pytest.mark.parametrize(
     "name", ["notes.txt", DIGEST[:-1] + "/x", f"{DIGEST}/notes.txt", f"{DIGEST}-/x", f"x{DIGEST}/x", f"{MANIFEST}.tmp"]
 )
-def test_a_folder_with_other_files_is_refused(root, name):
+def test_folder_with_other_files_raises(root, name):
     (root / DIGEST).write(METADATA, b"x")
     root.write(name, b"x")
     with pytest.raises(
@@ -132,14 +132,14 @@ def test_a_folder_with_other_files_is_refused(root, name):
         choose(root)
 
 
-def test_the_first_three_other_files_are_named(root):
+def test_error_names_first_three_other_files(root):
     for name in "dbca":
         root.write(name, b"x")
     with pytest.raises(ConfigError, match='such as "a", "b", "c": use'):
         choose(root)
 
 
-def test_a_commit_names_the_dataset_and_removes_the_others(root):
+def test_commit_writes_manifest_and_removes_other_versions(root):
     committed(root, OTHER)
     made = write_version(root)
     for name in (f"{RECEIPTS}/1", f"{SCRATCH}/1", "train/of a part that was written twice", f"{CACHE_FOLDER}/pixels"):
@@ -155,7 +155,7 @@ def test_a_commit_names_the_dataset_and_removes_the_others(root):
 
 
 @pytest.mark.parametrize("change", ["removed", "altered"])
-def test_nothing_is_committed_if_files_are_gone(root, change):
+def test_commit_raises_if_files_are_missing(root, change):
     old, made = committed(root, OTHER), write_version(root)
     if change == "removed":
         (root / DIGEST).remove("train/part")
@@ -166,7 +166,7 @@ def test_nothing_is_committed_if_files_are_gone(root, change):
     assert read_manifest(root) == old
 
 
-def test_another_commit_meanwhile_is_noticed(root):
+def test_check_committed_detects_other_commit(root):
     made = committed(root)
     check_committed(root, made)
     with pytest.raises(ConfigError, match="was written again meanwhile"):
@@ -177,7 +177,7 @@ def test_another_commit_meanwhile_is_noticed(root):
 
 
 @pytest.mark.parametrize("left", [RECEIPTS, SCRATCH])
-def test_tidying_finishes_a_commit_that_was_killed(root, left):
+def test_cleaning_finishes_killed_commit(root, left):
     made = committed(root)
     whole = files(root)
     for name in (f"{DIGEST}/{left}/1", f"{DIGEST}/train/other", f"{OTHER}/{METADATA}"):
@@ -186,7 +186,7 @@ def test_tidying_finishes_a_commit_that_was_killed(root, left):
     assert files(root) == whole
 
 
-def test_receipts_stay_until_all_else_is_removed(root, monkeypatch):
+def test_receipts_are_removed_last(root, monkeypatch):
     made = committed(root)
     for name in (f"{RECEIPTS}/1", f"{SCRATCH}/1", "train/other"):
         root.write(f"{DIGEST}/{name}", b"x")
@@ -206,7 +206,7 @@ def killed(folder, *names):
     raise KeyboardInterrupt
 
 
-def test_tidying_a_finished_commit_removes_other_versions_alone(root):
+def test_cleaning_finished_commit_removes_only_other_versions(root):
     made = committed(root)
     root.write(f"{DIGEST}/train/other", b"x")
     root.write(f"{OTHER}/{METADATA}", b"x")
@@ -218,7 +218,7 @@ def test_tidying_a_finished_commit_removes_other_versions_alone(root):
 
 
 @pytest.mark.parametrize("inside", ["", "data.dp"])
-def test_a_file_is_no_folder_of_a_dataset(tmp_path, inside):
+def test_path_of_file_raises(tmp_path, inside):
     path = tmp_path / "notes"
     path.write_text("mine")
     with pytest.raises(ConfigError, match="cannot be a dataset's folder: it is a file; use another path"):

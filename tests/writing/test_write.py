@@ -1,4 +1,4 @@
-"""What is written is what `encode` and `assign` say, whatever the partitions, and versions follow rows and settings."""
+"""Written rows equal `encode` and `assign` for any partitions; versions depend on rows and settings."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:U
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several parts for a split, of several blocks."""
+    """Several parts per split, of several blocks."""
     monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 30_000)
 
 
@@ -64,7 +64,7 @@ def case(request: pytest.FixtureRequest) -> tuple[dict[str, Any], bool]:
     return {"split": SPLITS[split], "balance": BALANCES[balance]}, shuffle
 
 
-def test_written_rows_are_those_of_encode_and_assign(
+def test_written_rows_equal_encode_and_assign(
     folded: pd.DataFrame, prep: Callable[..., dp.Preprocessor], case: Any, tmp_path: Path
 ) -> None:
     options, shuffle = case
@@ -108,7 +108,7 @@ def tree_of() -> Callable[[Path], dict[str, bytes]]:
     return read
 
 
-def test_write_of_a_fitted_preprocessor_gives_the_same_files(
+def test_write_of_fitted_preprocessor_equals_fit_write(
     table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     options = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.5)}
@@ -117,9 +117,7 @@ def test_write_of_a_fitted_preprocessor_gives_the_same_files(
     assert one.manifest.files == two.manifest.files
 
 
-def test_fit_write_leaves_the_preprocessor_fitted(
-    table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
-) -> None:
+def test_fit_write_fits_preprocessor(table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
     written, fitted = prep(split=dp.RandomSplit()), prep(split=dp.RandomSplit()).fit(table)
     written.fit_write(table, tmp_path / "a", version="1")
     assert written.to_dict() == fitted.to_dict()
@@ -128,13 +126,13 @@ def test_fit_write_leaves_the_preprocessor_fitted(
     assert again.to_dict() == fitted.to_dict()
 
 
-def test_fit_on_all_learns_from_all_rows(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_fit_on_all_uses_all_rows(table: pd.DataFrame, tmp_path: Path) -> None:
     prep = dp.Preprocessor({"city": "category"}, split=dp.RandomSplit(), fit_on="all")
     dataset = prep.fit_write(table, tmp_path / "a")
     assert prep.learned_["city"].rows == len(table) > len(dataset["train"])
 
 
-def test_shuffles_follow_the_seed(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_shuffle_depends_on_seed(table: pd.DataFrame, tmp_path: Path) -> None:
     def order(seed: int) -> np.ndarray:
         options = {"shuffle": True, "seed": seed, "overwrite": True}
         dataset = dp.Preprocessor({"walk": "number"}).fit_write(table, tmp_path / "a", **options)
@@ -144,13 +142,11 @@ def test_shuffles_follow_the_seed(table: pd.DataFrame, tmp_path: Path) -> None:
     first = order(0)
     np.testing.assert_array_equal(first, order(0))
     assert (first != order(1)).mean() > 0.9
-    # A mix over all rows: neighbours come from anywhere.
+    # Neighbors come from all rows.
     assert np.abs(np.diff(first)).mean() > len(table) / 5
 
 
-def test_rows_that_are_left_out_are_listed(
-    table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
-) -> None:
+def test_dropped_rows_are_in_rejects(table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
     rejects = prep().fit_write(dd.from_pandas(table, npartitions=3), tmp_path / "a").rejects().to_pylist()
     expected = sorted({11, *range(0, len(table), 17)})
     assert [reject["row_id"] for reject in rejects] == expected
@@ -159,7 +155,7 @@ def test_rows_that_are_left_out_are_listed(
     assert reasons[17] == "missing"
 
 
-def test_outliers_are_listed_with_their_value(tmp_path: Path) -> None:
+def test_dropped_outliers_are_in_rejects(tmp_path: Path) -> None:
     frame = pd.DataFrame({"x": [0.0, 1.0] * 50 + [1e6]})
     prep = dp.Preprocessor({"x": dp.Number(outlier_strategy="drop_row", outlier_threshold=3.0)})
     [reject] = prep.fit_write(frame, tmp_path / "a").rejects().to_pylist()
@@ -192,7 +188,7 @@ def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_the_same_version_is_returned_without_reading(
+def test_same_version_is_returned_without_reading(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     first = simple().fit_write(files, tmp_path / "a")
@@ -236,7 +232,9 @@ def changed(files: list[str], table: pd.DataFrame, simple: Callable[..., dp.Prep
     return (simple(split=dp.RandomSplit()) if change == "split" else prep), rows
 
 
-def test_only_new_files_are_named(files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+def test_differing_dataset_error_names_new_files(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
     simple().fit_write(files[:1], tmp_path / "a")
     with pytest.raises(DatasetExistsError) as caught:
         simple().fit_write(files[:2], tmp_path / "a")
@@ -245,7 +243,7 @@ def test_only_new_files_are_named(files: list[str], simple: Callable[..., dp.Pre
 
 @pytest.mark.parametrize("is_fitted", [False, True])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_finished_dataset_is_replaced_only_on_request(
+def test_finished_dataset_is_replaced_only_with_overwrite(
     files: list[str], table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, change: str,
     is_fitted: bool, tree_of: Any,
 ) -> None:  # fmt: skip
@@ -264,7 +262,7 @@ def test_a_finished_dataset_is_replaced_only_on_request(
         first["train"].read()
 
 
-def test_the_fitted_state_of_a_write_is_compared(files: list[str], tmp_path: Path) -> None:
+def test_different_fitted_state_raises(files: list[str], tmp_path: Path) -> None:
     prep = dp.Preprocessor({"walk": "number"})
     prep.fit(files).write(files, tmp_path / "a")
     assert prep.write(files, tmp_path / "a").timings is None
@@ -272,7 +270,7 @@ def test_the_fitted_state_of_a_write_is_compared(files: list[str], tmp_path: Pat
         prep.fit(files[:1]).write(files, tmp_path / "a")
 
 
-def test_the_order_of_features_and_symbols_is_part_of_the_version(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_version_depends_on_order_of_features_and_symbols(table: pd.DataFrame, tmp_path: Path) -> None:
     one = dp.Preprocessor({"walk": "number", "again": dp.Number(column="walk")})
     two = dp.Preprocessor({"again": dp.Number(column="walk"), "walk": "number"})
     first = one.fit_write(table, tmp_path / "a", version="1")
@@ -283,13 +281,13 @@ def test_the_order_of_features_and_symbols_is_part_of_the_version(table: pd.Data
     assert (columns, second["train"].columns) == (["walk", "again"], ["again", "walk"])
     symbols = {"padding": "<P>", "unknown": "<U>"}
     preps = [
-        dp.Preprocessor({"tags": dp.Sequence(special_symbols=given)})
-        for given in (symbols, dict(reversed(symbols.items())))
+        dp.Preprocessor({"tags": dp.Sequence(special_symbols=one)})
+        for one in (symbols, dict(reversed(symbols.items())))
     ]
     assert len({prep.fit_write(table, tmp_path / "b", version="1", overwrite=True).version for prep in preps}) == 2
 
 
-def test_tokenizer_files_are_part_of_the_version(tmp_path: Path) -> None:
+def test_version_depends_on_tokenizer_files(tmp_path: Path) -> None:
     vocabulary = tmp_path / "tokens.txt"
     frame = pd.DataFrame({"x": ["a b"]})
     versions = set()
@@ -300,7 +298,7 @@ def test_tokenizer_files_are_part_of_the_version(tmp_path: Path) -> None:
     assert len(versions) == 2
 
 
-def test_many_writes_at_once_keep_to_their_own(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_concurrent_writes_are_independent(table: pd.DataFrame, tmp_path: Path) -> None:
     datasets: dict[int, dp.Dataset] = {}
 
     def write(number: int) -> None:
@@ -315,7 +313,9 @@ def test_many_writes_at_once_keep_to_their_own(table: pd.DataFrame, tmp_path: Pa
     assert {n: datasets[n]["train"].num_embeddings("city") for n in datasets} == {n: n % 3 + 2 for n in range(8)}
 
 
-def test_overwriting_writes_anew(table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+def test_overwrite_creates_new_versions(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
     versions = [simple().fit_write(table, tmp_path / "a", overwrite=True).version for _ in range(3)]
     base = versions[0]
     assert versions == [base, f"{base}-1", f"{base}-2"]
@@ -341,7 +341,7 @@ def test_equal_rows_in_memory_are_written_once(
         simple().fit_write(convert(other), tmp_path / "a")
 
 
-def test_a_killed_write_of_other_rows_is_no_finished_dataset(
+def test_interrupted_write_of_other_rows_is_replaced(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -351,7 +351,7 @@ def test_a_killed_write_of_other_rows_is_no_finished_dataset(
     assert len(simple().fit_write(files[:1], tmp_path / "a")["train"]) > 0
 
 
-def test_the_second_of_two_different_writers_is_refused(
+def test_second_of_two_different_writers_raises(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     def write(rows: list[str]) -> str:
@@ -366,7 +366,7 @@ def test_the_second_of_two_different_writers_is_refused(
     assert [dp.open_dataset(tmp_path / "a").version] == ended
 
 
-def test_a_frame_with_a_version_is_written_once(
+def test_frame_with_version_is_written_once(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     simple().fit_write(table, tmp_path / "a", version="monday")
@@ -376,7 +376,7 @@ def test_a_frame_with_a_version_is_written_once(
     assert len(other["train"]) == 10
 
 
-def test_two_writers_of_one_path_wait_for_each_other(
+def test_concurrent_writers_of_one_path_wait(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     versions: list[str] = []
@@ -393,10 +393,10 @@ def test_two_writers_of_one_path_wait_for_each_other(
     dp.open_dataset(tmp_path / "a").verify()
 
 
-# -- refusals
+# -- errors
 
 
-def test_folders_with_other_files_are_refused(
+def test_folder_with_other_files_raises(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
@@ -405,7 +405,7 @@ def test_folders_with_other_files_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_folders_that_only_look_like_a_version_are_kept(
+def test_folder_named_like_version_is_kept(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     mine = tmp_path / "0123456789abcdef" / "mine.txt"
@@ -416,7 +416,7 @@ def test_folders_that_only_look_like_a_version_are_kept(
     assert mine.exists()
 
 
-def test_what_is_left_of_an_old_version_goes(
+def test_leftovers_of_old_version_are_removed(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     left = tmp_path / "a" / "0123456789abcdef" / "train" / "table" / "part-00000.parquet"
@@ -426,14 +426,14 @@ def test_what_is_left_of_an_old_version_goes(
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([dataset.version, "manifest.json"])
 
 
-def test_errors_that_would_come_again_leave_nothing(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_rejected_value_error_leaves_no_files(table: pd.DataFrame, tmp_path: Path) -> None:
     prep = dp.Preprocessor({"price": dp.Number(invalid="raise")})
     with pytest.raises(RejectedValueError, match="'abc' cannot be read as a number"):
         prep.fit_write(table, tmp_path / "a")
     assert not list((tmp_path / "a").iterdir())
 
 
-def test_files_that_vanish_before_the_commit_are_noticed(
+def test_files_removed_before_commit_raise(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(root: Any, manifest: Any) -> None:
@@ -446,7 +446,7 @@ def test_files_that_vanish_before_the_commit_are_noticed(
     assert not (tmp_path / "a" / "manifest.json").exists()
 
 
-def test_finished_parts_are_flushed_before_a_resumed_commit(
+def test_finished_parts_are_flushed_before_resumed_commit(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: Any) -> None:
@@ -467,7 +467,7 @@ def test_finished_parts_are_flushed_before_a_resumed_commit(
     assert {name for name, entry in dataset.manifest.files.items() if entry.rows and "/" in name} <= set(flushed)
 
 
-def test_a_damaged_manifest_is_overwritten_only_on_request(
+def test_damaged_manifest_is_replaced_only_with_overwrite(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     simple().fit_write(table, tmp_path / "a")
@@ -488,7 +488,7 @@ def test_a_damaged_manifest_is_overwritten_only_on_request(
         ({"version": 3}, "version=3"),
     ],
 )
-def test_bad_options_are_refused_before_reading(
+def test_invalid_options_raise_before_reading(
     table: pd.DataFrame,
     simple: Callable[..., dp.Preprocessor],
     tmp_path: Path,
@@ -501,7 +501,7 @@ def test_bad_options_are_refused_before_reading(
     assert not (tmp_path / "a").exists()
 
 
-def test_no_rows_are_an_error(table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+def test_data_without_rows_raises(table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match="the data has no rows"):
         simple().fit_write(table.iloc[:0], tmp_path / "a")
     prep = dp.Preprocessor({"walk": dp.Number(missing_value_strategy="drop_row")}).fit(table)
@@ -509,18 +509,18 @@ def test_no_rows_are_an_error(table: pd.DataFrame, simple: Callable[..., dp.Prep
         prep.write(pd.DataFrame({"walk": [None, None]}), tmp_path / "a")
 
 
-def test_a_feature_may_not_take_the_name_of_row_numbers(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_feature_named_row_id_raises(table: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match='a feature is called "row_id"'):
         dp.Preprocessor({"row_id": dp.Number(column="walk")}).fit_write(table, tmp_path / "a")
 
 
-def test_a_tokenizer_of_ones_own_must_be_registered(table: pd.DataFrame, tmp_path: Path) -> None:
+def test_unregistered_tokenizer_raises(table: pd.DataFrame, tmp_path: Path) -> None:
     prep = dp.Preprocessor({"tags": dp.Set(tokenizer=str.split)})
     with pytest.raises(ConfigError, match="register it by name"):
         prep.fit_write(table, tmp_path / "a")
 
 
-def test_nothing_is_printed_without_a_terminal(
+def test_progress_is_not_printed_without_terminal(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     simple().fit_write(table, tmp_path / "a")
@@ -530,7 +530,7 @@ def test_nothing_is_printed_without_a_terminal(
     assert all(stage in shown for stage in ("reading", "learning", "encoding", "writing"))
 
 
-def test_schedulers_write_the_same(
+def test_schedulers_write_same_files(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, tree_of: Any
 ) -> None:
     for scheduler in ("sync", "threads"):
@@ -539,7 +539,7 @@ def test_schedulers_write_the_same(
     assert tree_of(tmp_path / "sync") == tree_of(tmp_path / "threads")
 
 
-def test_the_rows_of_a_stream_cannot_be_compared(tmp_path):
+def test_rewriting_from_stream_without_version_raises(tmp_path):
     frame = pl.LazyFrame({"price": [1.0, 2.0]})
     prep = dp.Preprocessor({"price": "number"}, split=None)
     prep.fit_write(frame, tmp_path / "a.dp", progress=False)

@@ -1,4 +1,4 @@
-"""Write small datasets in processes that are killed, or run out of room, at a moment of a test's choice.
+"""Write small datasets in processes that are killed, or run out of disk space, at a chosen moment.
 
 Run as a script, it imports daskprep once and forks a process for each line of JSON that it reads, a `Job`. Nothing else
 runs in it, so that no fork finds a thread; a write that is killed costs as long as it ran and no imports.
@@ -30,9 +30,9 @@ from typing import Any
 ROWS = 3_000
 FILES = 4
 
-# What a write imports on its way, so that the processes find it there.
+# Modules that a write imports, so that the processes have them already.
 _IMPORTED = ["dask.dataframe", "daskprep.writing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
-# Each of these changes what is on disk; a file that is opened only for reading is no step.
+# Calls that change files on disk; opening for reading is not a step.
 _STEPS = ("open", "write", "fsync", "replace", "link", "unlink", "rmdir", "mkdir")
 
 
@@ -85,7 +85,7 @@ class Result:
 
 
 class WriterProcess:
-    """What a test asks to write, from the process of the test."""
+    """A client of the writing process."""
 
     def __init__(self, command: Sequence[str] = (), *, shuffle: bool = False) -> None:
         self.shuffle = shuffle
@@ -112,7 +112,7 @@ class WriterProcess:
 
 @contextlib.contextmanager
 def writer_process(command: Sequence[str] = (), *, shuffle: bool = False) -> Iterator[WriterProcess]:
-    """Start a process that writes datasets, by a command that is given its own, and end it."""
+    """Start a process that writes datasets, behind an optional command, and end it."""
     process = WriterProcess(command, shuffle=shuffle)
     try:
         yield process
@@ -122,7 +122,7 @@ def writer_process(command: Sequence[str] = (), *, shuffle: bool = False) -> Ite
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a write makes that nothing disturbs, of the same files where there was nothing or an older dataset.
+    """The result of an undisturbed write of the same files, to an empty folder or over an older dataset.
 
     `steps` and `seconds` are what it takes to replace the older one, or to write where there is nothing.
     """
@@ -162,7 +162,7 @@ def write_undisturbed(writer: WriterProcess, folder: Path) -> Undisturbed:
 
 @contextlib.contextmanager
 def undisturbed_writes(folder: Path) -> Iterator[Callable[[str], Undisturbed]]:
-    """Give what writes "ordered" or "shuffled" datasets undisturbed, each once, and when it is asked for."""
+    """Yield a function that writes "ordered" or "shuffled" datasets undisturbed, each once and lazily."""
     with contextlib.ExitStack() as writers:
 
         @functools.cache
@@ -208,7 +208,7 @@ def make_source(folder: Path, rows: int = ROWS, files: int = FILES) -> list[Path
     return paths
 
 
-# -- in the process that is started
+# -- in the started process
 
 
 def main() -> None:
@@ -217,7 +217,7 @@ def main() -> None:
 
     for module in _IMPORTED:
         importlib.import_module(module)
-    # Small data shall have many parts, and vocabularies in files of their own.
+    # Small data has many parts, and vocabularies in separate files.
     daskprep.storage.layout._PART_BYTES = 20_000
     daskprep.state.LARGE_VOCABULARY = 100
     for line in sys.stdin:
@@ -225,7 +225,7 @@ def main() -> None:
 
 
 def _run(job: Job) -> Result:
-    """Write in a process of its own and wait until it ends."""
+    """Write in a separate process and wait until it ends."""
     begun = time.perf_counter()
     out, into = os.pipe()
     process = os.fork()
@@ -305,22 +305,22 @@ def _write(job: Job) -> None:
 
 
 def _count_steps(job: Job) -> list[str]:
-    """Let every call that changes files be noted, and the job's accident happen before one of them."""
+    """Record every call that changes files, and trigger the fault of the job before one of them."""
     steps: list[str] = []
 
     def noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def step(target: Any, *arguments: Any, **options: Any) -> Any:
             if name == "open" and not arguments[0] & os.O_CREAT:
                 return call(target, *arguments, **options)
-            told = f"{name} {arguments[0] if name in {'replace', 'link'} else _path(target, options)}"
-            if len(steps) == job.kill_at or (job.kill_on is not None and re.search(job.kill_on, told)):
+            step_text = f"{name} {arguments[0] if name in {'replace', 'link'} else _path(target, options)}"
+            if len(steps) == job.kill_at or (job.kill_on is not None and re.search(job.kill_on, step_text)):
                 if name == "write":
                     call(target, arguments[0][: len(arguments[0]) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
             if len(steps) == job.limit_at:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (job.limit_bytes, resource.RLIM_INFINITY))
-            steps.append(told)
-            # A process that is killed leaves to the disk what was flushed and what was not, and flushing takes long.
+            steps.append(step_text)
+            # A kill does not lose data that is not flushed, and flushing is slow.
             return None if name == "fsync" else call(target, *arguments, **options)
 
         return step
@@ -331,7 +331,7 @@ def _count_steps(job: Job) -> list[str]:
 
 
 def _path(target: Any, options: dict[str, Any]) -> str:
-    """Return the path that a call is about: given as it is, by a descriptor, or relative to one."""
+    """Return the path of a call: a path, a descriptor, or a path relative to a descriptor."""
     folder = options.get("dir_fd")
     opened = folder if folder is not None else target if isinstance(target, int) else None
     if opened is None:
