@@ -44,7 +44,10 @@ CASES = [
 ]
 CODES = {"train": 0, "validation": 1, "test": 2}
 
-pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:column .* cells cannot be read:UserWarning",
+    "ignore:the times of .* go back:UserWarning",  # the rows are not in the order of their times
+)
 
 
 @pytest.fixture(autouse=True)
