@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -161,7 +161,7 @@ class JoinedDataset(Dataset):
 
     @property
     def missing_counts(self) -> dict[str, Counter[str]] | None:
-        totals: dict[str, Counter[str]] = {split: Counter() for split in self.splits}
+        totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
         for one in self.datasets:
             if (counts := one.missing_counts) is None:
                 return None

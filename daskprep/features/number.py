@@ -561,8 +561,8 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
                 f"{largest:g}, stored as {MAX_FLOAT32:.3g} with the "
                 'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
             )
-        is_stored = self.normalization is None and self.encoding is None
-        if is_stored and learned.cell_type == "integer" and abs(largest) > _MAX_EXACT_FLOAT32:
+        is_rounded = learned.cell_type == "integer" and abs(largest) > _MAX_EXACT_FLOAT32
+        if is_rounded and self.normalization is None and self.encoding is None:
             return (
                 f"holds integers up to {largest:,.0f}, and float32 rounds integers beyond {_MAX_EXACT_FLOAT32:,}: use "
                 'a normalization such as "zscore", or the type "category" if they are ids'

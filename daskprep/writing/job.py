@@ -168,20 +168,8 @@ class WriteJob:
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
         missing_cells = tuple(sorted(cell for receipt in receipts for cell in receipt.missing_cells))
-        settings = self.options.settings
-        commit(
-            self.root,
-            Manifest(
-                self.name,
-                plan.layout,
-                files,
-                self.fingerprint,
-                settings,
-                missing_cells,
-                duplicates,
-                _count_missing([*written, *missing], receipts),
-            ),
-        )
+        counted = missing_cells, duplicates, _count_missing([*written, *missing], receipts)
+        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, *counted))
 
     def _has_hashes(self, part: Part) -> bool:
         """Return whether the scratch folder has the hashes of a written part; a copy in an object store is fetched."""
