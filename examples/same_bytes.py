@@ -68,7 +68,8 @@ def main() -> None:
                     rows = dp.read_files(folder / "rows.parquet", partitions=partitions)
                     prep = dp.Preprocessor(FEATURES, split=dp.RandomSplit(seed=0))
                     dataset = prep.fit_write(rows, folder / f"{scheduler}-{partitions}.dp", shuffle=True, seed=0)
-                    print(f"dataset, {scheduler}, {partitions:2} partitions ", digest_dataset(Path(dataset.url) / dataset.version))
+                    digest = digest_dataset(Path(dataset.url) / dataset.version)
+                    print(f"dataset, {scheduler}, {partitions:2} partitions ", digest)
         train = dataset["train"]
         for ranks in (1, 2, 4):
             print(f"epoch on {ranks} ranks                ", digest_epoch(train, ranks))
