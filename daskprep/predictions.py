@@ -128,8 +128,9 @@ class PredictionMixin:
         Returns
         -------
         DataFrame
-            For each target ``<target>_predictions``; for classes and tokens also ``<target>_probability``. The page
-            "From outputs to predictions" lists all columns, and the accepted shapes of outputs.
+            For each target ``<target>_predictions``. For two classes also ``<target>_probability_<class>`` of the
+            positive one, for more classes and tokens ``<target>_probability``. The page "Predict new data" lists all
+            columns, and the accepted shapes of outputs.
 
         Examples
         --------

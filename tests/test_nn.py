@@ -457,7 +457,7 @@ def test_predict_runs_a_model_of_inputs_and_outputs():
     inputs = Inputs(prep)
     model = torch.nn.Sequential(inputs, Outputs(prep, inputs.width))
     found = prep.predict(FRAME, model)
-    assert list(found) == ["sold_predictions", "sold_probability"]
+    assert list(found) == ["sold_predictions", "sold_probability_yes"]
     assert len(found) == ROWS
 
 

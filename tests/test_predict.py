@@ -183,9 +183,9 @@ def test_frame_without_rows_has_the_prediction_columns(as_frame, table, prep, ne
 def test_predict_accepts_the_options_of_predictions(table, prep, net):
     found = prep.predict(table, net, threshold={"sold": 0}, probabilities=True)
     assert (found["sold_predictions"] == "yes").all()
-    np.testing.assert_allclose(found["sold_probabilities_yes"], found["sold_probability"])
+    np.testing.assert_allclose(found["sold_probability_yes"] + found["sold_probability_no"], 1)
     sure = prep.predict(table, lambda batch: {"sold": torch.ones(len(batch["price"]))}, logits=False)
-    assert (sure["sold_probability"] == 1).all()
+    assert (sure["sold_probability_yes"] == 1).all()
 
 
 # -- the model

@@ -95,9 +95,9 @@ def test_one_hot_rows_predict_classes(cells):
     prep = prep_of("category", cells)
     ids = truth(prep, cells)
     hot = one_hot(ids, len(prep.learned_["y"].vocabulary))
-    found = prep.predictions(hot, logits=False)
+    found = prep.predictions(hot, logits=False, probabilities=True)
     assert found["y_predictions"].tolist() == prep.decode({"y": ids})["y"].tolist()
-    assert (found["y_probability"] == 1).all()
+    assert (found.filter(like="y_probability").max(axis=1) == 1).all()
     assert prep.predictions(50 * hot)["y_predictions"].tolist() == found["y_predictions"].tolist()
 
 
@@ -110,7 +110,7 @@ def test_binary_outputs_of_both_shapes_predict_labels(cells, shape):
     chances = np.stack([1 - true, true], axis=1) if shape == (-1, 2) else true.reshape(shape)
     for found in (prep.predictions(chances, logits=False), prep.predictions(40 * chances - 20)):
         assert found["y_predictions"].tolist() == cells
-        np.testing.assert_allclose(found["y_probability"], 1)
+        np.testing.assert_allclose(found.iloc[:, 1], true, atol=1e-8)
 
 
 @settings(max_examples=25)
@@ -189,9 +189,8 @@ def test_probabilities_equal_torch(sort):
     scores = torch.tensor([[0.5, 2.0, -1.0, 0.0], [0.0, 0.0, 3.0, 0.0]])
     found = sort.predictions(scores, probabilities=True)
     right = torch.softmax(scores.double(), 1).numpy()
-    np.testing.assert_allclose(np.stack(found["y_probabilities"]), right)
     np.testing.assert_allclose(found["y_probability"], right.max(axis=1))
-    np.testing.assert_allclose(found[[f"y_probabilities_{name}" for name in CLASSES]], right)
+    np.testing.assert_allclose(found[[f"y_probability_{name}" for name in CLASSES]], right)
 
 
 def test_threshold_decides_binary_predictions(sold):
@@ -199,8 +198,8 @@ def test_threshold_decides_binary_predictions(sold):
     for threshold in (0.7, {"y": 0.7}):
         found = sold.predictions(scores, logits=False, threshold=threshold, probabilities=True)
         assert found["y_predictions"].tolist() == ["no", "no", "yes"]
-        np.testing.assert_allclose(found["y_probability"], [0.8, 0.4, 0.8])  # of the prediction
-        np.testing.assert_allclose(found["y_probabilities_yes"], scores)
+        np.testing.assert_allclose(found["y_probability_no"], [0.8, 0.4, 0.2])
+        np.testing.assert_allclose(found["y_probability_yes"], scores)
     assert sold.predictions([0.0])["y_predictions"].tolist() == ["yes"]
 
 
@@ -456,12 +455,6 @@ def test_images_without_num_classes_raise():
     prep = prep_of(dp.Image(height=1, width=1, num_channels=1), [encode_png(np.zeros((1, 1), np.uint8))])
     with pytest.raises(ConfigError, match='target "y": outputs for an image cannot .* unless num_classes'):
         prep.predictions(np.zeros((1, 1, 1, 1)))
-
-
-def test_conflicting_probability_columns_raise():
-    prep = prep_of("category", ["top_k", "a"])
-    with pytest.raises(ConfigError, match="the column for class 'top_k' would replace another"):
-        prep.predictions([[0, 1]], probabilities=True)
 
 
 def test_predictions_without_targets_raise():

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.steps.classes import class_labels, convert_labels
+from daskprep.steps.classes import CONVENTIONAL_LABELS, class_labels, convert_labels
 from daskprep.steps.normalization import NORMALIZATIONS
 from daskprep.steps.numbers import bin_middles
 from daskprep.steps.tokens import join_tokens
@@ -93,7 +93,7 @@ class OutputDecoder(ABC):
         )
 
     def predictions(self, outputs: Any, options: PredictionOptions) -> Columns:
-        """Return the prediction columns of a batch by their suffix, such as "_probability".
+        """Return the prediction columns of a batch by their suffix, such as "_predictions".
 
         Raise ColumnError if the outputs are not numbers of an expected shape.
         """
@@ -178,11 +178,14 @@ class CategoryDecoder(OutputDecoder):
     """Decoder of scores by class to labels of `Category`."""
 
     labels: np.ndarray  # in the order of their ids
+    positive: int | None = None  # of two labels
     meaning = ", a score for each class of the vocabulary"
 
     def prepare(self) -> None:
         self.labels = _label_array(class_labels(self.learned), self.learned.get("cell_type"))
         self.size = len(self.labels)
+        if self.size == 2:
+            self.positive = max(range(2), key=lambda number: _rank_as_positive(self.labels[number]))
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
         """Return the label with the highest score and its probability, and the `top_k` labels if that is set."""
@@ -195,22 +198,22 @@ class CategoryDecoder(OutputDecoder):
         return columns
 
     def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> Columns:
-        """Return the labels of the predicted `ids` and their probabilities; `scores` has all, by row and class.
+        """Return the labels of the predicted `ids`, and probabilities; `scores` has all of them, by row and class.
 
-        With ``options.probabilities``, return all of them too: as a list for each row, and as a column for each class.
+        Of two classes, the positive one has a column of probabilities, with its label in the name. Of more, the
+        predicted class has one. With ``options.probabilities``, each class has a column.
         """
-        result: Columns = {
-            "_predictions": self.labels[ids],
-            "_probability": scores[np.arange(len(ids)), ids],
-        }
-        if not options.probabilities:
-            return result
-        result["_probabilities"] = scores.tolist()
-        for number, label in enumerate(self.labels):
-            if (column := f"_probabilities_{label}") in (*result, "_probabilities_top_k"):
-                raise self.error(f"the column for class {label!r} would replace another column: rename the class")
-            result[column] = scores[:, number].copy()
-        return result
+        result: Columns = {"_predictions": self.labels[ids]}
+        if self.positive is None:
+            result["_probability"] = scores[np.arange(len(ids)), ids]
+        shown = range(len(self.labels)) if options.probabilities else [self.positive]
+        named = {f"_probability_{self.labels[n]}": scores[:, n].copy() for n in shown if n is not None}
+        return result | named
+
+
+def _rank_as_positive(label: Any) -> tuple[Any, ...]:
+    """Return a key that is larger for the positive one of two labels, by the rule of `Binary`."""
+    return label != "<UNK>", CONVENTIONAL_LABELS.get(label.lower(), 0.5) if isinstance(label, str) else label, label
 
 
 def _label_array(texts: Sequence[str], cell_type: str | None) -> np.ndarray:
@@ -233,6 +236,8 @@ class BinDecoder(CategoryDecoder):
 class BinaryDecoder(CategoryDecoder):
     """Decoder of scores to labels of `Binary`."""
 
+    positive = 1
+
     def prepare(self) -> None:
         self.labels = _label_array(self.learned["bool2str"], self.learned.get("cell_type"))
 
@@ -241,7 +246,7 @@ class BinaryDecoder(CategoryDecoder):
         return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return the label True if its probability is at least the threshold, else False, with its probability."""
+        """Return the label True if its probability is at least the threshold, else False. Add probabilities."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:

@@ -13,7 +13,7 @@ def test_predict_accepts_one_array_or_arrays_by_target(call, files, tmp_path):
     np.save(tmp_path / "a.npy", scores)
     np.savez(tmp_path / "a.npz", sold=scores)
     ended = call("predict", files / "rows.dp", tmp_path / "a.npy")
-    assert ended.out.splitlines()[0] == "sold_predictions,sold_probability"
+    assert ended.out.splitlines()[0] == "sold_predictions,sold_probability_yes"
     assert [line.split(",")[0] for line in ended.out.splitlines()[1:]] == ["no", "yes"]
     dp.Preprocessor.from_dataset(files / "rows.dp").save(tmp_path / "prep.json")
     assert call("predict", tmp_path / "prep.json", tmp_path / "a.npz") == ended
@@ -22,7 +22,7 @@ def test_predict_accepts_one_array_or_arrays_by_target(call, files, tmp_path):
     assert (
         call("predict", files / "rows.dp", tmp_path / "a.npy", "--probabilities", "-o", tmp_path / "a.parquet")[0] == 0
     )
-    assert "sold_probabilities_yes" in pq.read_table(tmp_path / "a.parquet").column_names
+    assert "sold_probability_no" in pq.read_table(tmp_path / "a.parquet").column_names
     call("predict", files / "rows.dp", tmp_path / "a.npy", *options).check_line("threshold")
 
 

@@ -1,0 +1,72 @@
+"""Columns of predictions: probabilities rank rows by the positive label, whatever makes the prediction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+import daskprep as dp
+from daskprep.cli import main
+from daskprep.serving import Encoder
+
+
+def predict_everywhere(prep: dp.Preprocessor, frame: pd.DataFrame, model: Any, folder: Path) -> list[pd.DataFrame]:
+    """Return the predictions of `predict` for a frame and a file, `predictions`, a service, and the command line."""
+    frame.to_parquet(folder / "rows.parquet")
+    prep.save(folder / "prep.json")
+    outputs = model({"x": torch.from_numpy(prep.encode(frame[["x"]].assign(y=prep.decode({"y": [0]})["y"][0]))["x"])})
+    np.save(folder / "outputs.npy", outputs.numpy())
+    names = [str(folder / name) for name in ("prep.json", "outputs.npy", "found.parquet")]
+    assert main(["predict", *names[:2], "-o", names[2]]) == 0
+    return [
+        prep.predict(frame, model),
+        prep.predict(folder / "rows.parquet", model).compute(),
+        prep.predictions(outputs),
+        pd.DataFrame(Encoder(prep.to_dict()).predictions(outputs)),
+        pd.read_parquet(folder / "found.parquet"),
+    ]
+
+
+# The positive label is the second one.
+LABELS: list[tuple[Any, Any]] = [
+    ("no", "yes"), ("No", "Yes"), ("other", "yes"), ("0", "1"), (0, 1), (2, 10), (False, True), (0.5, 2.5), ("a", "b"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8], ids=["rare", "frequent"])
+@pytest.mark.parametrize("kind", ["binary", "category"])
+@pytest.mark.parametrize("pair", LABELS, ids=str)
+@pytest.mark.filterwarnings('ignore:column "y" has labels that do not show')
+def test_probabilities_rank_by_the_positive_label(pair, kind, share, tmp_path):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=60)
+    true = noise >= np.quantile(noise, 1 - share)
+    frame = pd.DataFrame({"x": noise + rng.normal(size=60) / 4, "y": np.array(pair)[true.astype(int)]})
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None), "y": kind}, targets="y").fit(frame)
+    sign = 1 if kind == "binary" or str(prep.decode({"y": [1]})["y"][0]) == str(pair[1]) else -1
+
+    def model(batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        score = sign * batch["x"]
+        return score if kind == "binary" else torch.stack([-score, score], 1)
+
+    for found in predict_everywhere(prep, frame, model, tmp_path):
+        assert found.columns.tolist() == ["y_predictions", f"y_probability_{pair[1]}"]
+        assert roc_auc_score(true, found.iloc[:, 1]) > 0.9
+        agrees = (found["y_predictions"].astype(str) == str(pair[1])) == (found.iloc[:, 1] >= 0.5)
+        assert agrees.all()
+
+
+def test_classes_have_one_column_each():
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": ["top_k", "predictions", "x"]})
+    prep = dp.Preprocessor({"x": "number", "y": "category"}, targets="y").fit(frame)
+    found = prep.predictions([[0, 1, 2], [2, 1, 0]], probabilities=True, top_k=2)
+    classes = prep.decode({"y": [0, 1, 2]})["y"].tolist()
+    names = ["y_predictions", "y_probability", *(f"y_probability_{name}" for name in classes)]
+    assert found.columns.tolist() == [*names, "y_predictions_top_k", "y_probabilities_top_k"]
+    np.testing.assert_allclose(found["y_probability"], found[names[2:]].max(axis=1))
