@@ -15,6 +15,7 @@ from daskprep.errors import ColumnError, DaskprepError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.cells import MAX_EXACT_POWER
 from daskprep.features.parameters import CellKind
+from daskprep.sources.cells import as_text
 from daskprep.steps.base import MISSING
 from daskprep.steps.cells import MAX_EXACT_INTEGER
 from daskprep.steps.classes import convert_labels
@@ -177,6 +178,14 @@ def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
         with contextlib.suppress(pa.ArrowInvalid):
             labels.cast(_ARROW_TYPES[cell_type])
             return cast("CellKind", cell_type)
+    elif cell_type == "untyped" and len(labels):
+        if set(labels.to_pylist()) <= {"True", "False"}:
+            return "boolean"
+        kinds: tuple[CellKind, ...] = ("integer", "float")
+        for kind in kinds:
+            with contextlib.suppress(pa.ArrowInvalid):
+                if as_text(labels.cast(_ARROW_TYPES[kind])).equals(labels):  # "01" is not the text of a number
+                    return kind
     elif cell_type in ("boolean", "decimal"):
         with contextlib.suppress(KeyError, ArithmeticError):
             convert_labels(labels.to_pylist(), cell_type)

@@ -56,7 +56,7 @@ from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.steps.numbers import ENCODINGS, NumberParameters, Outliers, Values, derive_notation
-from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.shifts import count_bins
 from daskprep.summaries.target_sums import TargetSums
@@ -446,12 +446,12 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         elif self.outlier_strategy in ("fill_with_mean", "fill_with_mode"):
             fill = learned.mean if self.outlier_strategy == "fill_with_mean" else summary.values.mode()
         edges, counts = summary.values.quantiles.bins(VALUE_BINS, summary.values.range)
-        is_integer = not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text"))
-        cell_type: CellKind | None = "integer" if is_integer else None
+        raw_type = None if summary.cell_type is None else summary.cell_type.name
+        is_integer = not summary.values.fractions and raw_type in ("integer", "text", "untyped")
         return dataclasses.replace(
             learned,
             written=written,
-            cell_type=cell_type,
+            cell_type="integer" if is_integer else None,
             outlier_fill_value=fill,
             value_edges=edges or None,
             value_counts=counts or None,

@@ -144,7 +144,9 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
             names = feature.reads(name)
             raw = [class_column(table, key) if feature.semantic_type == "classes" else table[key] for key in names]
             is_ranked = getattr(feature, "transform_to", "ids") != "ids"
-            cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(raw[0].type)
+            cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(
+                table.schema.field(names[0]).with_type(raw[0].type)
+            )
             if null_texts := strip_null_values(vars(feature)):
                 raw = [pa.chunked_array([feature._mask_null_values(column, null_texts)]) for column in raw]
             if isinstance(feature, MediaFeature):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ PLAIN_TYPE_IDS = frozenset(
 )
 _MAX_OFFSET = 2**31 - 1
 _CLASS_NAMES_KEY = b"class_names"  # metadata of an integer field
+_UNTYPED: Mapping[bytes | str, bytes | str] = {b"untyped": b""}  # metadata of a text field
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -234,6 +235,11 @@ def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, kind)
 
 
+def untyped_field(name: str) -> pa.Field:
+    """Return the field of text that may be numbers or booleans, in a file without types."""
+    return pa.field(name, pa.string(), metadata=_UNTYPED)
+
+
 def declared_order(column: pa.ChunkedArray) -> str:
     """Return the values of an ordered dictionary as JSON, for `CellType`; "" for a column without one order."""
     if not pt.is_dictionary(column.type) or not column.type.ordered:
@@ -242,8 +248,11 @@ def declared_order(column: pa.ChunkedArray) -> str:
     return json.dumps(orders.pop()) if len(orders) == 1 else ""
 
 
-def cell_type(kind: pa.DataType) -> str:
+def cell_type(field: pa.Field) -> str:
     """Return the name of a column's type for `CellType`, such as "integer"; "" for a column without values."""
+    kind = field.type
+    if field.metadata == _UNTYPED:
+        return "untyped"
     if pt.is_integer(kind):
         return "integer"
     if pt.is_floating(kind):

@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
 from daskprep.kernels import only_where
+from daskprep.sources.arrow_types import untyped_field
 from daskprep.sources.base import FileFragment, check_names, split_evenly
 from daskprep.sources.text import (
     BLOCK_BYTES,
@@ -67,14 +68,14 @@ class DelimitedFragment(FileFragment):
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
         wanted = columns or [self.dialect.names[0]]
         if not data.size:
-            return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
+            return pa.schema(map(untyped_field, wanted)).empty_table().select(columns)
         table = self._parse_table(data, wanted)
         for i, name in enumerate(wanted):
             try:
                 cells = table[name].cast(pa.string())
             except pa.ArrowInvalid as error:
                 raise self._invalid_text_error(data, name, table[name]) from error
-            table = table.set_column(i, name, self.dialect.convert_cells(name, cells))
+            table = table.set_column(i, untyped_field(name), self.dialect.convert_cells(name, cells))
         return table.select(columns)
 
     def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:

@@ -25,6 +25,7 @@ MAX_SAMPLE_CHARACTERS = 200
 class CellType(Summary):
     """Type of a column's cells: "" if all are missing, "text" for types that decoding does not restore.
 
+    "untyped" is text of a file without types, whose cells may all be numbers or booleans.
     For a column with a declared order of its values, `name` is the JSON of these values, if their order matters.
     """
 
