@@ -572,7 +572,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         The frame has `y` as a column if a feature learns from it.
         """
         if not self._is_auto:
-            features = match_folds_to_split(self._validate_features(), split)
+            features = match_folds_to_split(self._validate_features(), split, self.fit_on)
             return features, with_y(features, frame, y)
         excluded = {split.column: "contains the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
@@ -584,7 +584,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
                 rows, targets, excluded, self.style, self.redundant, progress=bars
             )
         features = make_features(self.inferred_, self._target_names, self.weight)
-        return match_folds_to_split(features, split), source if isinstance(source, StreamSource) else frame
+        return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 
     def _validate_features(self) -> dict[str, Feature]:
         """Return the features as `Feature` objects: those passed, or after a fit with "auto" the inferred ones.
@@ -599,13 +599,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             if (value := getattr(self, name)) != default:
                 raise ConfigError(f'Preprocessor: {name}={value!r} is for features="auto": leave it out')
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        features = make_features(self.features, self._target_names, self.weight)
-        cross_fitted = list(cross_fit_folds(features))
-        if cross_fitted and self.fit_on == "all" and self.split is not None:
-            raise ConfigError(
-                f'feature "{cross_fitted[0]}" would encode validation rows by their own targets: use fit_on="train"'
-            )
-        return features
+        return make_features(self.features, self._target_names, self.weight)
 
     @classmethod
     def from_dataset(cls, dataset: Dataset | str | os.PathLike[str]) -> Self:

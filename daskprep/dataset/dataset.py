@@ -345,8 +345,9 @@ class Dataset(StoredDataset):
             The feature, or the name of its type. It may not drop rows, and media are decoded now: ``mode="eager"``.
         rows : DataFrame, path, glob, URL, Source, dict of these by split, or callable
             The rows that the dataset was written from, in the same order, with the column of the feature. Or a function
-            of a pandas frame with decoded rows, which returns a value for each row: it is called block by block. The
-            feature is fitted on the training rows of the dataset. A source row takes a byte of memory.
+            of a pandas frame with decoded rows, which returns a value for each row, or a frame with the column: it is
+            called block by block. The feature is fitted on the rows, and with the weights, of a write with the feature;
+            for a function, on the training rows of the dataset. A source row takes a byte of memory.
         memory, workers, progress, storage_options
             As for `Preprocessor.write`.
 
@@ -358,7 +359,7 @@ class Dataset(StoredDataset):
         Raises
         ------
         ConfigError
-            The name is taken, the rows are fewer than in the dataset, or it has folds, appended rows or a sample.
+            The name is taken, the rows are not those of the dataset, or it has folds, appended rows or a sample.
 
         Examples
         --------

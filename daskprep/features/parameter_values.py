@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
-from daskprep.features.base import all_outputs, keeps_missing, validate
+from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
 from daskprep.features.feature import CONFIG, FrameOutput
 from daskprep.split import Splitter
@@ -53,8 +53,18 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     return features
 
 
-def match_folds_to_split(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
-    """Return features for learning: features that cross-fit get folds that match the split, with warnings."""
+def match_folds_to_split(
+    features: Mapping[str, Feature], split: Splitter | None, fit_on: str = "train"
+) -> dict[str, Feature]:
+    """Return features for learning: features that cross-fit get folds that match the split, with warnings.
+
+    Raise ConfigError for such features with fit_on="all".
+    """
+    cross_fitted = list(cross_fit_folds(features))
+    if cross_fitted and fit_on == "all" and split is not None:
+        raise ConfigError(
+            f'feature "{cross_fitted[0]}" would encode validation rows by their own targets: use fit_on="train"'
+        )
     folded, names_by_warning = dict(features), dict[str, list[str]]()
     for name, feature in features.items():
         if isinstance(feature, TargetEncoding):

@@ -14,19 +14,25 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprep.balance import Balance, Undersample, balance_from_dict
 from daskprep.classes import Mask, RowCounts, data_changed_error
 from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
-from daskprep.dataset.filtered import FilteredDataset, StoredSplit
+from daskprep.dataset.filtered import REJECTED, FilteredDataset, StoredSplit
 from daskprep.dataset.joined import open_folder
-from daskprep.display import format_count
-from daskprep.errors import ConfigError, DatasetExistsError, warn
+from daskprep.display import format_count, join_names
+from daskprep.errors import ColumnError, ConfigError, DatasetExistsError, MissingColumnError, warn
 from daskprep.features import Feature, Learned
-from daskprep.features.parameter_values import make_features
-from daskprep.passes.table import source_columns
+from daskprep.features.base import all_outputs, may_drop_rows
+from daskprep.features.parameter_values import make_features, match_folds_to_split
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import assignment_columns
+from daskprep.passes.table import learning_columns, source_columns
 from daskprep.permutation import Integers
+from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.split import DROPPED, TRAIN, Splitter
+from daskprep.sources.frames import frame_of_columns, is_cell, table_from_pandas
+from daskprep.split import DROPPED, TRAIN, Splitter, TimeSeriesSplit, split_from_dict
 from daskprep.split.base import ReadAgain, SplitArray
 from daskprep.state import feature_params, state_files, state_from_files
 from daskprep.steps import saved
@@ -39,10 +45,11 @@ from daskprep.storage.tables import encode_table
 from daskprep.writing.deleting import editable_root, stored_parts
 from daskprep.writing.memory import on_workers, plan_source
 from daskprep.writing.versions import SCRATCH, Options, Recipe, commit, next_version, roll_forward
-from daskprep.writing.write import write_source
+from daskprep.writing.write import fit_source, write_source
 
 _GATHERED_BYTES = 64_000_000  # of new outputs, whose rows are read at a time
 _READ_ROWS = 1 << 20
+_NO_ROWS = np.empty(0, np.int64)
 _File = tuple[str, Any, int, int | None]
 """Name, content, number of rows and slots of a file."""
 
@@ -59,18 +66,25 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
-        [feature] = make_features({name: feature}, []).values()
-        _check_addable(current, parts, name, feature)
+        rules = _Rules.of(current)
+        _check_addable(current, parts, name, rules, is_computed=callable(rows))
+        features = match_folds_to_split(make_features({name: feature}, [], rules.weight), rules.split, rules.fit_on)
+        _check_outputs(current, name, features[name])
         stored, version = parts[0], root / next_version(parts[0].version)
         version.remove(*(one for one in version.sizes() if not one.startswith(f"{SCRATCH}/")))
         computed = None
         if callable(rows):
-            rows = computed = _ComputedSource(stored, list(feature.reads(name)), rows)
+            own, others = source_columns({name: features[name]}), source_columns(features, learning_columns(features))
+            rows = computed = _ComputedSource(stored, own, [one for one in others if one not in own], rows)
         members = _find_members(current, stored, by_position=computed is not None)
-        with on_workers(rows, options.workers, options.memory, feature, **options.source_options):
-            columns = source_columns({name: feature}, ())
-            source = computed or plan_source(rows, columns, options.memory, options.source_options)
-            added = _write_added(name, feature, source, members, version / SCRATCH / "added", options)
+        with on_workers(rows, options.workers, options.memory, features[name], **options.source_options):
+            source, training = computed, members
+            if computed is None:
+                source = rules.open_source(rows, features, members, options)
+                members, training = rules.find_training_rows(source, members)
+            elif rules.fit_on == "all":
+                training = members.as_training()
+            added = _write_added(name, features, source, members, training, version / SCRATCH / "added", options)
         manifest = _join(stored, added, members, version, by_position=computed is not None)
         if (versions := read_versions(root)) is None:
             commit(root, manifest)
@@ -81,8 +95,84 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
 
 
-def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, feature: Feature) -> None:
-    """Raise ConfigError for a name that is taken, and for datasets and features whose rows cannot be joined."""
+@dataclass(frozen=True)
+class _Rules:
+    """The rules by which a dataset chose its rows, and those that features learn from."""
+
+    weight: str | None
+    split: Splitter | None
+    balance: Balance | None
+    fit_on: str
+    dropping: Mapping[str, Feature]  # the features that may drop rows
+    learned: Mapping[str, Learned]
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> _Rules:
+        state = dataset.metadata
+        with saved.error_context("metadata.json"):
+            split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
+            dropping = {name: feature for name, feature in dataset.features.items() if may_drop_rows(feature)}
+            return cls(state.get("weight"), split, balance, state["fit_on"], dropping, dataset.learned)
+
+    @property
+    def leave_out(self) -> bool:
+        """Whether a feature learns also from rows that are neither in the dataset nor among its rejects."""
+        in_no_period = self.fit_on == "all" and isinstance(self.split, TimeSeriesSplit)
+        return in_no_period or isinstance(self.balance, Undersample)
+
+    def open_source(self, rows: Any, features: Mapping[str, Feature], members: _Members, options: Options) -> Source:
+        """Return the source of the columns of features, and of those that decide which rows they learn from."""
+        dropping = self.dropping if self._reads_rules(members) else {}
+        deciding = assignment_columns(self.split, self.balance) if self._reads_rules(members) else []
+        columns = source_columns({**dropping, **features}, [*learning_columns(features), *deciding])
+        try:
+            return plan_source(rows, columns, options.memory, options.source_options)
+        except MissingColumnError as error:
+            raise MissingColumnError(
+                f"add: {error}. A write with the feature reads {join_names(columns, 10)}, also to find the rows that "
+                "the feature learns from"
+            ) from error
+
+    def _reads_rules(self, members: _Members) -> bool:
+        return self.leave_out or bool(len(members.left_out))
+
+    def find_training_rows(self, source: Source, members: _Members) -> tuple[_Members, _Members]:
+        """Return the members to write, and those that a write with the feature learns from.
+
+        The latter are also rows that it leaves out after learning: for values that the fitted state excludes, and by
+        balance or split. Those of `Undersample` are written, too, as values of other rows may depend on them.
+        """
+        training = members.as_training() if self.fit_on == "all" else members
+        if not self._reads_rules(members):
+            return members, training
+        fit_split = None if self.fit_on == "all" else self.split
+        assigned = np.asarray(Assignment(self.dropping, fit_split).arrays(source)["split"])
+        if not self.leave_out:
+            if len(assigned) == len(members.splits):  # else the write of the members warns, or raises an error
+                training = _Members(training.splits.copy(), members.url)
+                training.splits[members.left_out] = assigned[members.left_out]
+            return members, training
+        if members.deleted is None:
+            raise ConfigError(
+                f"add: rows of {members.url} were purged, and cannot be told from those that balance or split left "
+                "out, which a feature learns from, too: write it again with this feature"
+            )
+        whole = Assignment(self.dropping, self.split, self.balance, self.learned).arrays(source)
+        expected = np.full(len(assigned), DROPPED, np.uint8)
+        expected[: len(members.splits)] = members.splits[: len(assigned)]
+        splits, is_written = np.asarray(whole["split"]), np.asarray(whole["repeats"]) > 0
+        is_written[members.deleted[members.deleted < len(assigned)]] = False
+        if len(assigned) < len(members.splits) or (np.where(is_written, splits, DROPPED) != expected).any():
+            raise ConfigError(
+                f"add: these are not the rows of {members.url}, since split and balance choose others among them: "
+                "pass the rows that it was written from, in the same order"
+            )
+        splits[members.deleted] = assigned[members.deleted] = DROPPED
+        return _Members(splits, members.url), _Members(assigned, members.url)
+
+
+def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules: _Rules, *, is_computed: bool) -> None:
+    """Raise ConfigError for a name that is taken, and for datasets whose rows cannot be joined."""
     problem = None
     if name in current.features:
         problem = f'it has a feature "{name}" already: pass another name, and column= of the feature'
@@ -90,6 +180,18 @@ def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, featur
         problem = f"it has {len(parts)} parts, of appended rows: write it again with this feature"
     elif current.metadata.get("sample") is not None:
         problem = "it has a sample of its rows: write it again with this feature"
+    elif rules.leave_out and is_computed:
+        problem = "a feature learns also from the rows that balance or split left out: pass all rows, not a function"
+    if problem:
+        raise ConfigError(f'add: "{name}" cannot be added to {current.url}: {problem}')
+
+
+def _check_outputs(current: Dataset, name: str, feature: Feature) -> None:
+    """Raise ConfigError for a feature whose outputs are taken, or that is decoded while it is loaded."""
+    problem = None
+    taken = {output.name for output in current.layout.outputs}
+    if clash := next((name + output for output in all_outputs(feature) if name + output in taken), None):
+        problem = f'it has an output "{clash}" already: pass another name, and column= of the feature'
     elif getattr(feature, "mode", "eager") != "eager":
         problem = 'media that are decoded while they are loaded cannot be added: use mode="eager"'
     if problem:
@@ -113,8 +215,16 @@ class _Members(Splitter):
 
     type = "members"
 
-    def __init__(self, splits: SplitArray, url: str) -> None:
-        self.splits, self.url = splits, url
+    def __init__(
+        self, splits: SplitArray, url: str, left_out: Integers = _NO_ROWS, deleted: Integers | None = _NO_ROWS
+    ) -> None:
+        """Take the split of each row, the rows that the write left out, and those deleted; None: rows were purged."""
+        self.splits, self.url, self.left_out, self.deleted = splits, url, left_out, deleted
+
+    def as_training(self) -> _Members:
+        """Return the members with all rows for training."""
+        splits = np.where(self.splits == DROPPED, np.uint8(DROPPED), np.uint8(TRAIN))
+        return _Members(splits, self.url)
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[_Assignment]:
         """Return the splits of each partition; ConfigError for too few rows, and a warning for more of them."""
@@ -150,10 +260,9 @@ class _Members(Splitter):
 def _find_members(current: Dataset, stored: Dataset, *, by_position: bool) -> _Members:
     """Return the split of each row of the source, or with `by_position` of each stored row, split after split.
 
-    Deleted rows, and the places of rows that were purged, are not in a dataset. All rows are for training if the
-    features of the dataset were fitted on all.
+    Deleted rows, and the places of rows that were purged, are not in a dataset.
     """
-    fits_on_all = current.metadata["fit_on"] == "all"
+    deleted, is_purged = [_NO_ROWS], False
     hidden = current.hidden if isinstance(current, FilteredDataset) else {}
     rejects = stored.rejects()[ROW_ID.name].to_numpy()
     rows = sum(stored.manifest.layout.rows.values())
@@ -164,8 +273,12 @@ def _find_members(current: Dataset, stored: Dataset, *, by_position: bool) -> _M
         numbers = positions + _offset(stored, name) if by_position else ids
         if (highest := int(numbers.max(initial=-1))) >= len(splits):
             splits = np.concatenate([splits, np.full(highest + 1 - len(splits), DROPPED, np.uint8)])
-        splits[numbers[kept]] = TRAIN if fits_on_all else SPLITS.index(name)
-    return _Members(splits, stored.url)
+        splits[numbers[kept]] = SPLITS.index(name)
+        deleted.append(ids[(ids >= 0) & ~kept])
+        is_purged |= bool((ids < 0).any())
+    left_out = np.unique(current.rejects()[ROW_ID.name].to_numpy())
+    gone = None if is_purged else np.concatenate([*deleted, hidden.get(REJECTED, _NO_ROWS)])
+    return _Members(splits, stored.url, left_out[splits[left_out] == DROPPED] if not by_position else _NO_ROWS, gone)
 
 
 def _read_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:
@@ -185,31 +298,55 @@ def _offset(stored: Dataset, split: str) -> int:
 class _ComputedSource(Source):
     """The columns that a function computes from the decoded rows of a dataset: a partition per block of each split."""
 
-    def __init__(self, stored: Dataset, columns: list[str], function: Callable[[pd.DataFrame], Any]) -> None:
+    def __init__(
+        self, stored: Dataset, computed: list[str], decoded: list[str], function: Callable[[pd.DataFrame], Any]
+    ) -> None:
         layout = stored.manifest.layout
-        self.stored, self.columns, self.function = stored, columns, function
+        self.stored, self.columns, self.computed, self.function = stored, [*computed, *decoded], computed, function
         self.blocks = [(name, block) for name in layout.rows for block in range(layout.blocks(name))]
         self.row_counts = [len(layout.block_range(*block)) for block in self.blocks]
         self.inputs = [output.name for output in layout.outputs if not output.stores_cells]
 
-    def read_rows(self, partition: int, columns: list[str]) -> Mapping[str, Any]:
+    def read_rows(self, partition: int, columns: list[str]) -> pa.Table:
         name, block = self.blocks[partition]
         rows = self.stored.manifest.layout.block_range(name, block)
-        result = self.function(self.stored.decode(StoredSplit(self.stored, name)._read(self.inputs, rows)))
-        values = {column: result[column] for column in columns} if len(self.columns) > 1 else {self.columns[0]: result}
-        for column in values.values():
-            if len(column) != len(rows):
+        decoded = self.stored.decode(StoredSplit(self.stored, name)._read(self.inputs, rows))
+        if absent := [one for one in columns if one not in self.computed and one not in decoded]:
+            raise ColumnError(
+                f'add: the feature learns from column "{absent[0]}", but the decoded rows have '
+                f"{join_names(list(decoded), 10)}: pass the rows that the dataset was written from"
+            )
+        result = self.function(decoded.copy(deep=False))
+        cells = result if isinstance(result, pd.DataFrame | Mapping) else {self.computed[0]: result}
+        if absent := [one for one in self.computed if one not in cells]:
+            raise ConfigError(
+                f'add: the function returned a {type(result).__name__} without "{absent[0]}": it must return one value '
+                f"for each row, or a frame with {join_names(self.computed, 10)}"
+            )
+        for column in self.computed:
+            if is_cell(cells[column]) or len(cells[column]) != len(rows):
+                shown = f"{cells[column]!r:.80}" if is_cell(cells[column]) else f"{len(cells[column]):,} values"
                 raise ConfigError(
-                    f"add: the function returned {len(column):,} values for {len(rows):,} rows: it must return one "
-                    "for each"
+                    f"add: the function returned {shown} for {len(rows):,} rows: it must return one value for each"
                 )
-        return {column: np.asarray(cells) for column, cells in values.items()}
+        values = {one: cells[one] if one in self.computed else decoded[one] for one in columns}
+        return table_from_pandas(frame_of_columns(values), columns)
 
 
 def _write_added(
-    name: str, feature: Feature, source: Source, members: _Members, folder: Folder, options: Options
+    name: str,
+    features: Mapping[str, Feature],
+    source: Source,
+    members: _Members,
+    training: _Members,
+    folder: Folder,
+    options: Options,
 ) -> Dataset:
-    """Return the dataset of a feature that is fitted on and written from the members, in the order of the source."""
+    """Return the dataset of a feature that is fitted on the training rows of `training`, and has all members.
+
+    `features` are the feature, and the weight of rows if there is one. Rows are in the order of the source.
+    """
+    feature = features[name]
 
     def describe(learned: Mapping[str, Learned] | None) -> dict[str, Any]:
         state = {"type": feature.kind, "params": feature_params(name, feature)}
@@ -217,7 +354,13 @@ def _write_added(
         common = {"format": saved.PLAIN_FORMAT, "balance": None, "fit_on": "train", "split": members.to_dict()}
         return {**common, "features": {name: state}}
 
-    recipe = Recipe({name: feature}, members, None, "train", None, describe)
+    learned = None
+    if len(features) > 1 or not np.array_equal(training.splits == TRAIN, members.splits == TRAIN):
+        with Progress(options.progress) as progress:
+            fit = Recipe(features, training, None, "train", None, describe)
+            [states] = fit_source(fit, source, options.scratch, progress)
+        learned = {name: states[name]}
+    recipe = Recipe({name: feature}, members, None, "train", learned, describe)
     try:
         write_source(recipe, source, folder, options)
     except DatasetExistsError:  # other rows or another feature, of a call that was killed

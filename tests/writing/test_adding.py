@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.errors import ConfigError
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError
 from daskprep.storage.files import Folder
 
 ROWS = 700
@@ -69,6 +72,98 @@ def test_added_files_equal_write_with_feature(frame, tmp_path, kind, fit_on, opt
     assert [path.name for path in Path(tmp_path, "a.dp").iterdir() if path.is_dir()] == [added.version]
 
 
+LAW_ROWS = 180
+TYPES = {
+    **{kind: (lambda kind=kind: dp.features.FEATURES[kind](column="area")) for kind in ("number", "category", "bag")},
+    "mean": lambda: dp.Number(column="area", missing_value_strategy="fill_with_mean", missing_indicator=True),
+    "next": lambda: dp.Number(column="area", missing_value_strategy="bfill", normalization="minmax"),
+    "dropping": lambda: dp.Number(column="price", missing_value_strategy="drop_row"),
+    "bins": lambda: dp.Number(column="area", normalization="quantile_normal"),
+    "text": lambda: dp.Text(column="review"),
+    "windows": lambda: dp.Timeseries(column="day", window_size=3, across_splits=False),
+    "date": lambda: dp.Date(column="when"),
+    "target": lambda: dp.TargetEncoding(column="city", target="sold"),
+    "classes": lambda: dp.TargetEncoding(column="review", target="kind", target_type="class", folds=3),
+    "frequency": lambda: dp.TargetEncoding(column="city", encoding="frequency"),
+}
+BASES = {
+    "all rows": {"city": "category"},
+    "dropped rows": {"price": dp.Number(missing_value_strategy="drop_row"), "city": "category"},
+    "outliers": {"day": dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0), "city": "category"},
+}
+SPLIT_CHOICES = {
+    "none": None,
+    "random": dp.RandomSplit(seed=3),
+    "hash": dp.HashSplit("city"),
+    "strata": dp.StratifiedSplit("kind"),
+    "group": dp.GroupSplit("city"),
+    "time": dp.DatetimeSplit("when"),
+    "column": dp.FixedSplit("part"),
+    "fold": dp.KFold(3, fold=1),
+    "period": dp.TimeSeriesSplit("when", 3, fold=2, gap="20h"),
+}
+BALANCES = [None, dp.Oversample("sold", ratio=0.8), dp.Undersample("sold", ratio=0.6)]
+
+
+@pytest.fixture(scope="module")
+def law_rows() -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    rows = pd.DataFrame({"city": rng.choice(["Rome", "Oslo", "Bern", "Kyiv", "Bonn"], LAW_ROWS)})
+    rows["price"] = np.where(rng.random(LAW_ROWS) < 0.2, np.nan, rng.normal(size=LAW_ROWS))
+    rows["area"] = np.where(rng.random(LAW_ROWS) < 0.1, np.nan, rng.integers(20, 120, LAW_ROWS))
+    rows["day"], rows["w"] = rng.normal(size=LAW_ROWS), rng.exponential(size=LAW_ROWS)
+    rows["review"] = rng.choice(["calm and sunny", "loud", "sunny, but loud"], LAW_ROWS)
+    rows["when"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, LAW_ROWS), "h")
+    rows["sold"] = (rng.random(LAW_ROWS) < 0.15).astype(int)
+    rows["kind"] = rng.choice(list("abc"), LAW_ROWS)
+    rows["part"] = rng.integers(0, 3, LAW_ROWS)
+    return rows
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_add_equals_write_with_feature_or_is_refused(law_rows, tmp_path_factory, data):
+    folder, draw = tmp_path_factory.mktemp("law"), data.draw
+    kind, base = draw(st.sampled_from(sorted(TYPES))), draw(st.sampled_from(sorted(BASES)))
+    split = draw(st.sampled_from(sorted(SPLIT_CHOICES)))
+    options = {
+        "split": SPLIT_CHOICES[split],
+        "balance": draw(st.sampled_from(BALANCES)),
+        "weight": draw(st.sampled_from([None, "w"])),
+        "sample": draw(st.sampled_from([None, None, None, 0.5])),
+        "fit_on": draw(st.sampled_from(["train", "all"])),
+    }
+    path = folder / "rows.parquet"
+    law_rows.to_parquet(path, row_group_size=70)
+    rows = draw(st.sampled_from([law_rows, path]))
+    shuffle = draw(st.booleans())
+    dataset = dp.Preprocessor(BASES[base], **options).fit_write(rows, folder / "a.dp", shuffle=shuffle)
+    try:
+        expected = dp.Preprocessor({**BASES[base], "new": TYPES[kind]()}, **options)
+        expected = expected.fit_write(rows, folder / "b.dp", shuffle=shuffle)
+    except DaskprepError as error:
+        with pytest.raises(type(error)):
+            dataset.add("new", TYPES[kind](), rows)
+        return
+    if options["sample"] is not None:
+        reason = "it has a sample"
+    else:
+        reason = "drops .* rows? that the" if kind == "dropping" and base != "dropped rows" else None
+    if reason is not None:
+        with pytest.raises(ConfigError, match=reason):
+            dataset.add("new", TYPES[kind](), rows)
+        return
+    added = dataset.add("new", TYPES[kind](), rows)
+    assert added.state()["features"] == expected.state()["features"]
+    assert list(added.splits) == list(expected.splits)
+    for name, own in added.splits.items():
+        assert sorted(own.columns) == sorted(expected[name].columns)
+        for output, values in expected[name].read().items():
+            np.testing.assert_array_equal(own.read(output)[output], values)
+    assert added.damaged() == []
+
+
 def test_added_output_of_oversampled_rows(frame, tmp_path):
     rows = frame.assign(sold=np.arange(ROWS) % 5 == 0)
     prep = make({"city": "category", "sold": "binary"}, balance=dp.Oversample("sold", 0.8))
@@ -97,8 +192,63 @@ def test_add_function_of_decoded_rows(frame, tmp_path):
         np.testing.assert_allclose(split.read("sum")["sum"], expected, rtol=1e-5)
     inputs, _ = next(iter(added["train"].loader(8)))
     assert list(inputs) == ["city", "walk", "sum"]
-    with pytest.raises(ConfigError, match="returned 1 values for"):
-        added.add("short", "number", lambda rows: [1.0])
+    framed = added.add("twice", dp.Number(normalization=None), lambda rows: rows.assign(twice=2 * rows["price"]))
+    np.testing.assert_allclose(framed["test"].read("twice")["twice"], 2 * framed["test"].head(999)["price"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        (lambda rows: [1.0], "returned 1 values for .* rows"),
+        (lambda rows: None, "returned None for"),
+        (lambda rows: 7, "returned 7 for"),
+        (lambda rows: "x" * len(rows), "returned 'xxx"),
+        (lambda rows: iter(range(len(rows))), "returned <range_iterator"),
+        (lambda rows: rows, 'returned a DataFrame without "x"'),
+        (lambda rows: {}, 'returned a dict without "x"'),
+    ],
+)
+def test_invalid_result_of_added_function_raises(frame, tmp_path, result, message):
+    dataset = make(FEATURES).fit_write(frame, tmp_path / "a.dp", block_rows=64)
+    with pytest.raises(ConfigError, match=message):
+        dataset.add("x", "number", result)
+    assert dp.open_dataset(tmp_path / "a.dp").digest == dataset.digest
+
+
+def test_function_learns_with_weights_and_targets(frame, tmp_path):
+    rows = frame[["city"]].assign(w=np.arange(ROWS) + 1.0, sold=np.arange(ROWS) % 3)
+    features, cities = {"city": "category", "sold": dp.Number(normalization=None)}, {"Rome": 1.0, "Oslo": 2.0}
+    dataset = make(features, weight="w").fit_write(rows, tmp_path / "a.dp", block_rows=64)
+    added = dataset.add("size", "number", lambda decoded: decoded["city"].map(cities))
+    added = added.add("rate", dp.TargetEncoding(target="sold", smooth=0.0), lambda decoded: decoded["city"])
+    train = rows.iloc[added["train"].read("row_id")["row_id"]]
+    size = train["city"].map(cities).dropna()
+    assert added.learned["size"].mean == pytest.approx(np.average(size, weights=train["w"][size.index]))
+    rate = added.learned["rate"]
+    means = train.groupby("city")[["sold", "w"]].apply(lambda own: np.average(own["sold"], weights=own["w"]))
+    np.testing.assert_allclose(rate.encodings[0, rate.vocabulary.ids(pa.array(means.index)), 0], means, rtol=1e-6)
+    with pytest.raises(ColumnError, match='learns from column "age", but the decoded rows have city, sold'):
+        added.add("by_age", dp.TargetEncoding(target="age"), lambda decoded: decoded["city"])
+
+
+def test_add_to_undersampled_rows_needs_all_rows(frame, tmp_path):
+    rows = frame.assign(sold=np.arange(ROWS) % 5 == 0)
+    prep = dp.Preprocessor({"city": "category"}, balance=dp.Undersample("sold", 0.8))
+    dataset = prep.fit_write(rows, tmp_path / "a.dp", block_rows=64)
+    with pytest.raises(ConfigError, match=r"left out: pass all rows, not a function"):
+        dataset.add("size", "number", lambda decoded: decoded["city"].str.len())
+    with pytest.raises(MissingColumnError, match=r'"sold" is not in the data.*reads area, sold'):
+        dataset.add("area", "number", frame)
+    for others in (pd.concat([rows, rows[:9]]), rows[:690], rows.assign(sold=np.arange(ROWS) % 5 == 1)):
+        with pytest.raises(ConfigError, match="not the rows of"):
+            dataset.add("area", "number", others)
+    ids = dataset["train"].read("row_id")["row_id"]
+    deleted = dataset.delete(ids[:2])
+    added = deleted.add("area", dp.Number(normalization=None), rows)
+    np.testing.assert_array_equal(added["train"].read("row_id")["row_id"], ids[2:])
+    added.purge()
+    with pytest.raises(ConfigError, match="were purged, and cannot be told from those that balance or split left out"):
+        dp.open_dataset(tmp_path / "a.dp").add("review", "text", rows)
 
 
 def test_add_to_untrusted_dataset_imports_nothing(frame, tmp_path, monkeypatch):
