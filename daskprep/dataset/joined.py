@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -139,15 +140,16 @@ def _is_changed(root: Folder, versions: Versions, part: int) -> bool:
 
 
 class JoinedDataset(Dataset):
-    """Several datasets read as one; `datasets` are the single ones."""
+    """Several datasets read as one; `datasets` are the single ones, also of datasets that are joined themselves."""
 
-    def __init__(self, datasets: Sequence[Dataset], grown: Dataset | None = None) -> None:
-        """Read several datasets as one, with features and fitted state of `grown`, which is one of them; None: first.
+    def __init__(self, datasets: Sequence[Dataset], grown: Dataset) -> None:
+        """Read several datasets as one, with features and fitted state of `grown`, which is one of them.
 
         If vocabularies have grown from one dataset to another, `grown` is the dataset whose state has all tokens.
         """
-        first, *_ = self.datasets = tuple(datasets)
-        self._grown = first if grown is None else grown
+        parts = (one.datasets if isinstance(one, JoinedDataset) else (one,) for one in datasets)
+        self.datasets: tuple[Dataset, ...] = tuple(itertools.chain.from_iterable(parts))
+        self._grown, first = grown, self.datasets[0]
         super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
         self.files = self._grown.files
         self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}

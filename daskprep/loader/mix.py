@@ -41,7 +41,8 @@ class MixSplit(JoinedSplit):
         """Concatenate the splits of `sources`; `names` are the outputs, which are encoded alike."""
         self.sources = dict(sources)
         self.names = tuple(names)
-        super().__init__(JoinedDataset([cast("Dataset", one.dataset) for one in self.joined]), "mix")
+        datasets = [cast("Dataset", one.dataset) for one in self.sources.values()]
+        super().__init__(JoinedDataset(datasets, datasets[0]), "mix")
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return MixSplit, (self.sources, self.names)
@@ -53,7 +54,7 @@ class MixSplit(JoinedSplit):
     @cached_property
     def layout(self) -> Layout:
         layouts = [one.layout for one in self.joined]
-        outputs = tuple(self.joined[0].output(name) for name in self.names)
+        outputs = tuple(next(iter(self.sources.values())).output(name) for name in self.names)
         rows, block_rows = {self.name: sum(map(len, self.joined))}, max(one.block_rows for one in layouts)
         starts = join_starts([one.layout.starts(one.name) for one in self.joined])
         return Layout(outputs, rows, block_rows, 1, layouts[0].compression, block_starts={self.name: starts})
