@@ -359,7 +359,7 @@ class Dataset(StoredDataset):
         Raises
         ------
         ConfigError
-            The name is taken, the rows are not those of the dataset, or it has folds, appended rows or a sample.
+            The name is taken, the dataset has other rows, or folds, appended rows or a sample.
 
         Examples
         --------

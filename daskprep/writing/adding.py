@@ -78,12 +78,13 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
             rows = computed = _ComputedSource(stored, own, [one for one in others if one not in own], rows)
         members = _find_members(current, stored, by_position=computed is not None)
         with on_workers(rows, options.workers, options.memory, features[name], **options.source_options):
-            source, training = computed, members
-            if computed is None:
+            source: Source
+            if computed is not None:
+                source = computed
+                training = members.as_training() if rules.fit_on == "all" else members
+            else:
                 source = rules.open_source(rows, features, members, options)
                 members, training = rules.find_training_rows(source, members)
-            elif rules.fit_on == "all":
-                training = members.as_training()
             added = _write_added(name, features, source, members, training, version / SCRATCH / "added", options)
         manifest = _join(stored, added, members, version, by_position=computed is not None)
         if (versions := read_versions(root)) is None:
@@ -140,7 +141,7 @@ class _Rules:
         """Return the members to write, and those that a write with the feature learns from.
 
         The latter are also rows that it leaves out after learning: for values that the fitted state excludes, and by
-        balance or split. Those of `Undersample` are written, too, as values of other rows may depend on them.
+        balance or split. Rows that `Undersample` drops are written, too, as values of other rows may depend on them.
         """
         training = members.as_training() if self.fit_on == "all" else members
         if not self._reads_rules(members):
@@ -154,13 +155,13 @@ class _Rules:
             return members, training
         if members.deleted is None:
             raise ConfigError(
-                f"add: rows of {members.url} were purged, and cannot be told from those that balance or split left "
-                "out, which a feature learns from, too: write it again with this feature"
+                f"add: rows of {members.url} were purged, and balance or split left out others, which a feature learns "
+                "from, too: write it again with this feature"
             )
-        whole = Assignment(self.dropping, self.split, self.balance, self.learned).arrays(source)
+        written = Assignment(self.dropping, self.split, self.balance, self.learned).arrays(source)
         expected = np.full(len(assigned), DROPPED, np.uint8)
         expected[: len(members.splits)] = members.splits[: len(assigned)]
-        splits, is_written = np.asarray(whole["split"]), np.asarray(whole["repeats"]) > 0
+        splits, is_written = np.asarray(written["split"]), np.asarray(written["repeats"]) > 0
         is_written[members.deleted[members.deleted < len(assigned)]] = False
         if len(assigned) < len(members.splits) or (np.where(is_written, splits, DROPPED) != expected).any():
             raise ConfigError(
@@ -314,7 +315,7 @@ class _ComputedSource(Source):
         if absent := [one for one in columns if one not in self.computed and one not in decoded]:
             raise ColumnError(
                 f'add: the feature learns from column "{absent[0]}", but the decoded rows have '
-                f"{join_names(list(decoded), 10)}: pass the rows that the dataset was written from"
+                f"{join_names(list(map(str, decoded)), 10)}: pass the rows that the dataset was written from"
             )
         result = self.function(decoded.copy(deep=False))
         cells = result if isinstance(result, pd.DataFrame | Mapping) else {self.computed[0]: result}

@@ -247,7 +247,7 @@ def test_add_to_undersampled_rows_needs_all_rows(frame, tmp_path):
     added = deleted.add("area", dp.Number(normalization=None), rows)
     np.testing.assert_array_equal(added["train"].read("row_id")["row_id"], ids[2:])
     added.purge()
-    with pytest.raises(ConfigError, match="were purged, and cannot be told from those that balance or split left out"):
+    with pytest.raises(ConfigError, match="were purged, and balance or split left out others"):
         dp.open_dataset(tmp_path / "a.dp").add("review", "text", rows)
 
 
