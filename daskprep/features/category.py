@@ -111,7 +111,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     Parameters
     ----------
     most_common : int or None
-        Size of the vocabulary; rarer values become ``<UNK>``. None: all values.
+        Size of the vocabulary; rarer values become ``<UNK>``. None: all values of the training rows.
     min_frequency : int or None
         Values that occur less often become ``<UNK>``.
     lowercase : bool
@@ -189,7 +189,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             raise ConfigError(f"Category: {buckets:,} buckets are too many: use at most {MAX_HASH_BUCKETS:,}")
         if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
             raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
-        if self._is_closed and (self.hash_buckets or self.oov_buckets):
+        if self.is_closed and (self.hash_buckets or self.oov_buckets):
             raise ConfigError(
                 f'Category: buckets are ids for unknown values, which handle_unknown="{self.handle_unknown}" refuses: '
                 "leave one of them out"
@@ -200,7 +200,8 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             )
 
     @property
-    def _is_closed(self) -> bool:
+    def is_closed(self) -> bool:
+        """Whether no id is ``<UNK>``."""
         return self.handle_unknown in ("error", "drop_row")
 
     @property
@@ -216,7 +217,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         """Set the defaults for a target: unknown labels raise an error, and rows without a label are dropped."""
         if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
             self.handle_unknown = "error"
-        if self._is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
+        if self.is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
             self.missing_value_strategy = "drop_row"
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
@@ -235,7 +236,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return summary.values.top()
 
     def _learn_fallback(self, summary: ColumnSummary[TokenCounts]) -> Any:
-        return None if self._is_closed and drops_missing(self) else self.learn_fill(summary)
+        return None if self.is_closed and drops_missing(self) else self.learn_fill(summary)
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
         if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
@@ -254,7 +255,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     def learn(self, summary: TokenCounts) -> LearnedCategory:
         """Learn the vocabulary (empty with `hash_buckets`); ColumnError for refused labels or too many values."""
         buckets = self.hash_buckets or self.oov_buckets
-        specials = SpecialSymbols((), (), ()) if self._is_closed else _SPECIALS
+        specials = SpecialSymbols((), (), ()) if self.is_closed else _SPECIALS
         if self.hash_buckets is not None:
             vocabulary = Vocabulary.from_tokens(pa.array([], pa.string()), summary, specials)
         elif self.order is not None:
@@ -262,7 +263,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             vocabulary = Vocabulary.from_tokens(ordered_tokens, summary, specials)
         else:
             vocabulary = Vocabulary.learn(summary, specials, self.most_common, self.min_frequency)
-        if self._is_closed:
+        if self.is_closed:
             self._check_labels(vocabulary, summary)
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 

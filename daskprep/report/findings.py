@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from daskprep.dataset import Dataset
 from daskprep.dataset.describing import describe_duplicates
-from daskprep.display import format_share
-from daskprep.features import Feature, Learned
+from daskprep.display import format_share, join_names
+from daskprep.features import Category, Feature, Learned
 from daskprep.features.base import cross_fit_folds, drops_missing, rows_seen
+from daskprep.features.category import LearnedCategory
 from daskprep.features.date import MICROS_PER_SECOND, SECONDS_PER_DAY
 from daskprep.permutation import make_key, mix, permute
 from daskprep.storage import Output
@@ -176,7 +177,17 @@ _MIN_EQUAL_ROWS = 20  # equal values in fewer rows may be a coincidence
 _MAX_RELATIVE_DIFFERENCE = 1e-5  # of the range of a number; more than the rounding errors of float32
 _HASH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
+_UNKNOWN = np.uint64(0)  # in place of the hash of a row
+
 _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
+
+
+def _has_unknown(column: Column) -> bool:
+    """Return whether some training values of a category are ``<UNK>``, id 0, and not missing."""
+    if not (isinstance(column.feature, Category) and isinstance(column.learned, LearnedCategory)):
+        return False
+    counts = column.feature._training_counts(column.learned) if column.learned.has_unknown else {}
+    return bool(counts) and counts["values"].unknown > 0
 
 
 class RowSample:
@@ -186,7 +197,8 @@ class RowSample:
     that no block is read twice.
 
     `columns` are the outputs with one number or class per row. `equal` has hashes of the distinct rows, and how often
-    each occurs; it is empty if the dataset has other outputs as well.
+    each occurs; it is empty if the dataset has other outputs as well. Rows with ``<UNK>`` in an output of
+    `with_unknown`, which may be of different values, are left out.
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
@@ -194,6 +206,7 @@ class RowSample:
         scalar_types = ("numbers", "classes")
         self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in scalar_types]
         self.equal = DistinctValues()
+        self.with_unknown = [one.output.name for one in self.columns if _has_unknown(one)]
         self._are_all = len(self.columns) == len(columns)
         self._sampled = np.arange(min(rows, SAMPLE_ROWS))
         if rows > SAMPLE_ROWS:
@@ -215,6 +228,9 @@ class RowSample:
         for array in rows.values():
             bits = (array + np.float64(0)).view(np.uint64) if array.dtype.kind == "f" else array.astype(np.uint64)
             hashes = mix(hashes * _HASH_MULTIPLIER + bits)
+        for name in self.with_unknown:
+            hashes = np.where(rows[name] == 0, _UNKNOWN, hashes)
+        hashes = hashes[hashes != _UNKNOWN] if self.with_unknown else hashes
         return DistinctValues.of(pa.array(hashes.view(np.int64)), np.ones(len(hashes), np.int64))
 
     def add(self, window_sample: _SamplePart) -> None:
@@ -391,7 +407,7 @@ def summarize_findings(
             text = f'has the same values as "{name}": leave one out'
             alerts.append({"kind": "equal", "feature": other, "text": text})
     # Balancing repeats rows, which are not duplicates of the source.
-    alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal)
+    alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal, sample.with_unknown)
     shared = describe_duplicates(dataset.layout, dataset.duplicates or {})
     alerts += [{"kind": "shared-rows", "feature": None, "text": text} for text in shared]
     dataset_facts = {
@@ -410,13 +426,15 @@ def summarize_findings(
     }
 
 
-def _find_duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
+def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[dict[str, Any]]:
     """Return an alert if more than 1 % of the rows equal an earlier one; `rows` are hashes of rows and their counts."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
         return []
     compared = f"{compared_rows:,} {'' if rows.is_exact else 'sampled '}rows"
+    if with_unknown:
+        compared += f" without <UNK> in {join_names(with_unknown, 5)}"
     text = f"{format_share(equal, compared_rows)} of {compared} equal an earlier one in all features"
     return [{"kind": "duplicates", "feature": None, "text": text}]
 
@@ -464,7 +482,8 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
     elif isinstance(first, ClassTally) and not isinstance(first, TokenTally):
         most, rows = int(first.counts.max()), int(first.counts.sum())
         if most >= _MIN_MAJORITY_SHARE * rows:
-            yield "imbalance", f"has one class with {format_share(most, rows)} of the rows"
+            majority = "<UNK>" if first.counts[0] == most and _has_unknown(column) else "one class"
+            yield "imbalance", f"has {majority} with {format_share(most, rows)} of the rows"
         if distinct > max(_MANY_CLASSES, _MANY_SHARE * rows):
             yield "high-cardinality", f"has {distinct:,} classes in {rows:,} rows"
         if pair := _find_spellings(getattr(column.learned, "vocabulary", None)):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import partitions
-from daskprep.features import Feature, Weight
+from daskprep.features import Category, Feature, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds
 from daskprep.permutation import Uint64Array, hash_strings, make_key, mix
 from daskprep.storage.checkpoint import write_with_checksum
@@ -42,6 +42,7 @@ class ComparedOutputs(NamedTuple):
 
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
+    categories: tuple[str, ...]  # inputs in which id 0 is ``<UNK>``: equal ids may be of different values
 
     @classmethod
     def of(cls, features: Mapping[str, Feature], targets: Collection[str]) -> ComparedOutputs | None:
@@ -56,6 +57,7 @@ class ComparedOutputs(NamedTuple):
         return cls(
             tuple(output for name, output in outputs if name in inputs),
             tuple(output for name, output in outputs if name in targets),
+            tuple(name for name, one in inputs.items() if isinstance(one, Category) and not one.is_closed),
         )
 
 

@@ -94,9 +94,15 @@ class EncodedRows:
                 packed[:, index // 8] |= (codes[name] != 0).astype(np.uint8) << (index % 8)
         return packed
 
+    def missing_mask(self, packed: np.ndarray, name: str) -> np.ndarray:
+        """Return a mask of the missing and unreadable cells of a feature, from `pack_missing`."""
+        index = self.features.index(name)
+        mask: np.ndarray = (packed[:, index // 8] & (1 << index % 8)) != 0
+        return mask
+
     def count_missing(self, packed: np.ndarray) -> dict[str, int]:
         """Return the number of missing and unreadable cells of each feature that has any, from `pack_missing`."""
-        counts = [int(np.count_nonzero(packed[:, i // 8] & (1 << i % 8))) for i in range(len(self.features))]
+        counts = [int(np.count_nonzero(self.missing_mask(packed, name))) for name in self.features]
         return {name: count for name, count in zip(self.features, counts, strict=True) if count}
 
     @property

@@ -15,6 +15,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decode_cells
+from daskprep.permutation import mix
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
@@ -118,10 +119,15 @@ class PartWriter:
         hashes = np.zeros((2, rows), np.uint64)
         for start in range(0, rows, _HASHED_ROWS):
             stop = min(start + _HASHED_ROWS, rows)
-            for target, names in zip(hashes, compared, strict=True):
+            for target, names in zip(hashes, compared[:2], strict=True):
                 if names:
                     target[start:stop] = hash_rows([part_rows.rows(name, start, stop) for name in names])
-        save_hashes(self.hashes, part.hashes, hashes[0], hashes[1], part_rows.rows(ROW_ID.name, 0, rows))
+        row_ids = part_rows.rows(ROW_ID.name, 0, rows)
+        for name in compared.categories:
+            unseen = cast("np.ndarray", part_rows.rows(name, 0, rows)) == 0
+            unseen &= ~self.rows.missing_mask(cast("np.ndarray", part_rows.rows(MISSING_BITS, 0, rows)), name)
+            hashes[0, unseen] = mix(row_ids[unseen].astype(np.uint64))  # equal to no other row
+        save_hashes(self.hashes, part.hashes, hashes[0], hashes[1], row_ids)
         if not self.version.is_local:  # the scratch folder may be removed when the process ends
             (self.version / SCRATCH).write(part.hashes, self.hashes.read(part.hashes), durable=False)
 

@@ -158,3 +158,23 @@ def test_hash_rows_of_a_million_structured_rows_are_distinct():
     grid = np.stack([axis.ravel() for axis in np.meshgrid(side, side)]).astype(np.float32)
     for columns in (list(grid), list(grid * 2.0**-60), [grid.T.astype(np.uint64) << np.uint64(48)]):
         assert len(np.unique(hash_rows(columns))) == 1_000_000
+
+
+@pytest.mark.parametrize("most_common", [None, 5])
+def test_unseen_values_are_equal_to_no_other_and_missing_ones_are(most_common, tmp_path):
+    train = pd.DataFrame({"user": [f"u{number}" for number in range(60)] + ["a"] * 60, "z": range(120)})
+    fresh = pd.DataFrame({"user": [f"new {number}" for number in range(40)] + [None, "a"], "z": 0})
+    frames = {"train": train, "validation": fresh, "test": fresh[::-1]}
+    prep = dp.Preprocessor({"user": dp.Category(most_common=most_common)}, split=None)
+    found = prep.fit_write(frames, tmp_path / "a.dp", progress=False)
+    assert {split: rows.rows for split, rows in found.duplicates.items()} == {"train": 60, "validation": 2, "test": 2}
+    texts = [one["text"] for one in found.report().to_dict()["alerts"] if one["kind"] == "duplicates"]
+    [text] = texts
+    assert ("64 rows without <UNK> in user" in text) == (most_common is not None)
+
+
+def test_majority_of_unknown_values_is_named(tmp_path):
+    frame = pd.DataFrame({"user": [f"u{number}" for number in range(100)] + ["a"] * 5})
+    prep = dp.Preprocessor({"user": dp.Category(most_common=1)}, split=None)
+    alerts = prep.fit_write(frame, tmp_path / "a.dp", progress=False).report().to_dict()["alerts"]
+    assert ("imbalance", "has <UNK> with 95.2 % of the rows") in [(one["kind"], one["text"]) for one in alerts]
