@@ -46,13 +46,15 @@ CONFIG = {
 
 # Parameters whose default in a configuration is Ludwig's, and differs from the default of the class.
 LUDWIGS: dict[str, dict[str, Any]] = {
-    "text": {"lowercase": False},
+    "category": {"most_common": 10_000},
+    "sequence": {"most_common": 20_000, "max_sequence_length": 256},
+    "text": {"lowercase": False, "most_common": 20_000, "max_sequence_length": 256},
     "number": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
-    "timeseries": {"across_splits": True},
+    "timeseries": {"across_splits": True, "timeseries_length_limit": 256},
     "image": {"missing_value_strategy": "bfill"},
-    "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0},
+    "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0, "audio_file_length_limit_in_s": 7.5},
 }
 
 
@@ -235,7 +237,7 @@ def test_parameters_without_effect_are_ignored(key):
 @pytest.mark.parametrize("key", DROPPED_PARAMETERS)
 @pytest.mark.parametrize("value", [None, "", [], {"task": None, "retrieval": {"type": None, "k": 0}}])
 def test_unset_dropped_parameters_are_accepted(key, value):
-    assert params_of(feature_of("text", {key: value})) == params_of(Text(lowercase=False))
+    assert params_of(feature_of("text", {key: value})) == params_of(Text(**LUDWIGS["text"]))
 
 
 def test_unset_settings_are_accepted():
@@ -259,7 +261,7 @@ def test_ignored_feature_keys_share_one_note():
     config["output_features"] = [{"name": "y", "type": "category", "num_fc_layers": 2}]
     arguments, [note] = read_with_notes(config)
     assert 'reduce_output ("x"), bidirectional ("x"), most_common ("x"), num_fc_layers ("y")' in note
-    assert params_of(arguments["features"]["x"]) == params_of(Sequence())
+    assert params_of(arguments["features"]["x"]) == params_of(Sequence(**LUDWIGS["sequence"]))
 
 
 @pytest.mark.parametrize(
@@ -737,7 +739,7 @@ def test_media_parameters_without_effect_are_ignored():
     image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
     assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager", **LUDWIGS["image"]))
     audio = feature_of("audio", {"audio_file_length_limit_in_s": 1.5, "type": "stft", "in_memory": False})
-    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft", **LUDWIGS["audio"]))
+    assert params_of(audio) == params_of(Audio(**LUDWIGS["audio"] | {"audio_file_length_limit_in_s": 1.5}, type="stft"))
 
 
 @pytest.mark.parametrize(
@@ -765,7 +767,7 @@ def test_media_parameters_without_effect_are_ignored():
     ],
 )
 def test_ludwig_parameters_map_to_feature_parameters(kind, params, feature):
-    feature.set_params(**LUDWIGS.get(kind, {}))
+    feature.set_params(**{name: value for name, value in LUDWIGS.get(kind, {}).items() if name not in params})
     assert params_of(feature_of(kind, params)) == params_of(feature)
     defaults = {"defaults": {kind: {"preprocessing": params}}}
     assert params_of(read_config(config_of(kind) | defaults)["features"]["x"]) == params_of(feature)

@@ -353,7 +353,6 @@ def _guess_numbers(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 _MAX_SIDE = 256
-_MIN_FITTING_SHARE = 0.95
 _MAX_AUDIO_S = 30.0
 
 
@@ -390,11 +389,9 @@ def _suggest_image_size(guess: Guess, feature: Image, sizes: list[tuple[int, int
 
 
 def _suggest_audio_length(guess: Guess, feature: Audio, seconds: list[float]) -> Guess:
-    """Set a length limit that 95 % of the files do not exceed, at most 30 s; return the guess with the reason."""
-    common_length, longest = seconds[math.ceil(_MIN_FITTING_SHARE * len(seconds)) - 1], seconds[-1]
-    proposed = longest if longest <= 1.25 * common_length else common_length
-    limit = min(max(math.ceil(proposed * 10 - 1e-6), 1) / 10, _MAX_AUDIO_S)
+    """Set the length of the longest file as the limit, at most 30 s; return the guess with the reason."""
+    limit = min(max(math.ceil(seconds[-1] * 10 - 1e-6), 1) / 10, _MAX_AUDIO_S)
     feature.audio_file_length_limit_in_s = limit
     fitting_share = format_share(sum(length <= limit for length in seconds), len(seconds))
-    summary = f"{seconds[0]:.3g} to {longest:.3g} s, cut at {limit:g} s, enough for {fitting_share} of them"
+    summary = f"{seconds[0]:.3g} to {seconds[-1]:.3g} s, cut at {limit:g} s, enough for {fitting_share} of them"
     return guess._replace(reason=f"{guess.reason}; {summary}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from daskprep.steps.base import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
-_DEFAULT_LENGTH_S = 7.5
+_MIN_LEARNED_LIMIT_S, _MAX_LEARNED_LIMIT_S = 7.5, 30.0
 # A check reads as far into a file as decoding will: the length limit, the rest of the last frame, and this margin for
 # the filter of the resampler.
 _RESAMPLING_MARGIN_S = 0.1
@@ -51,8 +52,9 @@ class LearnedAudio(LearnedMedia):
     max_length: int = 1
     feature_dim: int = 1
     cut_share: float = 0.0  # share of the sampled recordings that are longer than the length limit
+    length_limit_in_s: float | None = None  # None: the parameter
 
-    added_fields = ("cut_share",)
+    added_fields = ("cut_share", "length_limit_in_s")
 
 
 @with_parameters
@@ -65,8 +67,9 @@ class Audio(MediaFeature[LearnedAudio]):
 
     Parameters
     ----------
-    audio_file_length_limit_in_s : float
-        Maximum length in seconds; the rest of a recording is not decoded.
+    audio_file_length_limit_in_s : float or None
+        Maximum length in seconds; the rest of a recording is not decoded. None: the longest one in a sample of 100
+        recordings, at least 7.5 and at most 30 seconds.
     padding_value : float or None
         Padding at the end of short recordings. None: silence, which is about -23 for "fbank", a row of coefficients for
         "mfcc", and 0 for other types and with `norm`.
@@ -143,7 +146,7 @@ class Audio(MediaFeature[LearnedAudio]):
     media = "audio"
     known_formats = FORMATS
 
-    audio_file_length_limit_in_s: float = _DEFAULT_LENGTH_S
+    audio_file_length_limit_in_s: float | None = None
     padding_value: float | None = None
     norm: Literal["per_file"] | None = None
     type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank"
@@ -171,10 +174,11 @@ class Audio(MediaFeature[LearnedAudio]):
 
     def _make_recipe(self, rate: int, num_fft_points: int | None, **overrides: Any) -> AudioRecipe:
         """Return the decoding recipe at a rate, with `overrides` of its fields; raise ConfigError if it is invalid."""
+        limit = self.audio_file_length_limit_in_s
         parameters: dict[str, Any] = {
             "type": self.type,
             "sampling_rate": int(rate),
-            "length_limit_in_s": float(self.audio_file_length_limit_in_s),
+            "length_limit_in_s": _MAX_LEARNED_LIMIT_S if limit is None else float(limit),
             "window_length_in_s": float(self.window_length_in_s),
             "window_shift_in_s": float(self.window_shift_in_s),
             "num_fft_points": None if num_fft_points is None else int(num_fft_points),
@@ -196,10 +200,12 @@ class Audio(MediaFeature[LearnedAudio]):
 
     @property
     def sampled_files(self) -> int:
-        return _SAMPLE_SIZE if self.sampling_rate is None or self.pack else 0
+        is_sampled = self.pack or None in (self.sampling_rate, self.audio_file_length_limit_in_s)
+        return _SAMPLE_SIZE if is_sampled else 0
 
     def check_decodable(self, content: pa.Buffer | bytes) -> None:
-        seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _RESAMPLING_MARGIN_S
+        limit = self.audio_file_length_limit_in_s or _MAX_LEARNED_LIMIT_S
+        seconds = limit + self.window_length_in_s + _RESAMPLING_MARGIN_S
         rate = self.sampling_rate or _TEST_RATE
         decode_audio(content, self._make_recipe(rate, None, type="raw", length_limit_in_s=seconds, librosa_options=()))
 
@@ -224,26 +230,35 @@ class Audio(MediaFeature[LearnedAudio]):
         if rate is None:
             rates = Counter(file.facts.rate for file in self.require_decodable(sample, "sampling_rate"))
             rate = max(rates, key=lambda candidate: (rates[candidate], candidate))
-        recipe = self._make_recipe(rate, self.num_fft_points)
-        lengths = (file.facts.seconds for file in sample if not file.error)
-        are_cut = [seconds > self.audio_file_length_limit_in_s for seconds in lengths if seconds is not None]
+        lengths = [file.facts.seconds for file in sample if not file.error and file.facts.seconds is not None]
+        learned_limit = None
+        if (limit := self.audio_file_length_limit_in_s) is None:
+            longest = math.ceil(10 * max(lengths, default=0.0)) / 10
+            learned_limit = limit = min(max(longest, _MIN_LEARNED_LIMIT_S), _MAX_LEARNED_LIMIT_S)
+        recipe = self._make_recipe(rate, self.num_fft_points, length_limit_in_s=float(limit))
+        are_cut = [seconds > limit for seconds in lengths]
         return LearnedAudio(
             sampling_rate=recipe.sampling_rate,
             max_length=recipe.max_length,
             feature_dim=recipe.feature_dim,
             cut_share=float(np.mean(are_cut)) if are_cut else 0.0,
+            length_limit_in_s=learned_limit,
             file_bytes=self.estimate_cell_bytes(summary, sample),
             base_dir=self.absolute_base_dir,
         )
 
     def advice(self, learned: LearnedAudio) -> str | None:
-        """Return a warning if the default length limit cuts recordings of the sample; else None."""
-        if not learned.cut_share or self.audio_file_length_limit_in_s != _DEFAULT_LENGTH_S:
+        """Return a warning if the learned length limit cuts recordings of the sample; else None."""
+        if not learned.cut_share or self.audio_file_length_limit_in_s is not None:
             return super().advice(learned)
         return (
-            f"has recordings longer than {_DEFAULT_LENGTH_S} s, {learned.cut_share:.0%} of those in the sample, which "
-            "are cut: set audio_file_length_limit_in_s to the seconds that the model needs"
+            f"has recordings longer than {learned.length_limit_in_s} s, {learned.cut_share:.0%} of those in the "
+            "sample, which are cut: set audio_file_length_limit_in_s to the seconds that the model needs"
         )
+
+    def length_limit(self, learned: LearnedAudio) -> float:
+        """Return the maximum length of recordings in seconds."""
+        return self.audio_file_length_limit_in_s or learned.length_limit_in_s or _MIN_LEARNED_LIMIT_S
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
         """Return a decoder; missing audio is the fill value or padding, broken audio padding if on_error="fill"."""
@@ -253,7 +268,9 @@ class Audio(MediaFeature[LearnedAudio]):
         return AudioDecoder(
             self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
-            self._make_recipe(learned.sampling_rate, self.num_fft_points),
+            self._make_recipe(
+                learned.sampling_rate, self.num_fft_points, length_limit_in_s=float(self.length_limit(learned))
+            ),
             missing=self._padding if fill is None else float(fill),
             broken=self._padding,
         )

@@ -35,6 +35,9 @@ from daskprep.summaries import ColumnSummary, Lengths, Summary
 from daskprep.tokenizers import Subwords, Tokenizer, expand, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
+_SUBWORDS = 20_000
+_MIN_AUTO, _MIN_AUTO_CHARACTERS = 256, 1_024  # limits with max_sequence_length="auto"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSequence(LearnedTokens):
@@ -82,11 +85,13 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         Text file with one token per line in the order of their ids, used as the vocabulary instead of counting.
     sequence_length : int or None
         Exact length of every row.
-    max_sequence_length : int or None
+    max_sequence_length : int, "auto" or None
         Maximum length of rows, start and stop symbols included. Without `sequence_length`, rows are as long as the
-        longest training row, up to this length.
+        longest training row, up to this length. "auto": 256 (1,024 for "characters"), or eight times the mean length of
+        the training rows if that is more; 256 for subwords. None: no limit.
     most_common, min_frequency : int or None
-        Size of the vocabulary, and minimum count of a token; other tokens become ``<UNK>``.
+        Size of the vocabulary, and minimum count of a token; other tokens become ``<UNK>``. None: all tokens, or 20,000
+        subwords.
     padding : {"right", "left"}
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
@@ -133,12 +138,12 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
             raise ConfigError(f"{type(self).__name__}: no vocab_file at {self.vocab_file}")
-        conflicts = self.vocab_file is not None or self.most_common is None or self.counts_documents()
+        conflicts = self.vocab_file is not None or self.counts_documents()
         conflicts |= self.tokenizer == "unigram" and self.min_frequency is not None
         if conflicts and isinstance(self.make_tokenizer(), Subwords):
             raise ConfigError(
-                f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common subwords: set '
-                'most_common, leave out vocab_file and compute_idf, and with "unigram" min_frequency too'
+                f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common subwords: '
+                'leave out vocab_file and compute_idf, and with "unigram" min_frequency too'
             )
         if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
             return  # it defines the special symbols, and is only downloaded when it is used
@@ -146,7 +151,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         for name in ("sequence_length", "max_sequence_length"):
             length = getattr(self, name)
-            if length is not None and length <= num_boundary_symbols:
+            if length not in (None, "auto") and length <= num_boundary_symbols:
                 raise ConfigError(
                     f"{type(self).__name__}: {name}={length} leaves no room for tokens between the "
                     f"{num_boundary_symbols} start and stop symbols: use at least {num_boundary_symbols + 1}"
@@ -208,8 +213,9 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         merges: Merges = ()
         scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):
+            size = self.most_common or _SUBWORDS
             vocabulary, merges, scores = learn_subwords(
-                summary.counts, self.special_symbols_in_use(), kind, self.most_common or 0, self.min_frequency or 2
+                summary.counts, self.special_symbols_in_use(), kind, size, self.min_frequency or 2
             )
         else:
             vocabulary = self._learn_vocabulary(summary)
@@ -217,6 +223,10 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         longest = summary.lengths.max + num_boundary_symbols
         limit = self.max_sequence_length or longest
+        if limit == "auto":
+            least = _MIN_AUTO_CHARACTERS if self.tokenizer == "characters" else _MIN_AUTO
+            # The lengths of rows of subwords are upper bounds.
+            limit = least if isinstance(kind, Subwords) else summary.lengths.limit(least)
         length = self.sequence_length or max(min(longest, limit), 1)
         pretrained = self.make_tokenizer().model
         typical = math.ceil(summary.lengths.quantile(0.99)) + num_boundary_symbols
@@ -396,9 +406,9 @@ class Text(TextParameters, Sequence):
     level : {"word", "char", "both"}
         Whether tokens are words or characters. "both" has two outputs, ``<name>_word`` and ``<name>_char``.
     char_most_common : int or None
-        Size of the vocabulary of characters.
-    char_max_sequence_length : int or None
-        Maximum length of rows in characters.
+        Size of the vocabulary of characters. None: all.
+    char_max_sequence_length : int, "auto" or None
+        Maximum length of rows in characters, as for `max_sequence_length`.
     compute_idf : bool
         Whether to learn ``log(vocab_size / (1 + rows with the token))`` for each token.
     tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \

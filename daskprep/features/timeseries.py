@@ -26,6 +26,7 @@ from daskprep.summaries import Lengths
 # Windows: rows are sorted by group. NaN represents a missing number, and `HIDDEN` a number of another split: it fills
 # no missing number, and becomes NaN in a window.
 HIDDEN = float("inf")
+_MIN_AUTO = 256  # limit with timeseries_length_limit="auto"
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
 
 
@@ -184,8 +185,8 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     ----------
     tokenizer : {"space", "comma", "underscore"}
         Separator of the numbers in text; "space" also reads lists in brackets.
-    timeseries_length_limit : int
-        Maximum length of a series.
+    timeseries_length_limit : int or "auto"
+        Maximum length of a series. "auto": 256, or eight times the mean length of the training rows if that is more.
     padding_value : float
         Padding of short series, and the value for "nan" and for rows outside the frame.
     padding : {"right", "left"}
@@ -273,7 +274,8 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         return Lengths() if self.is_windowed else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
 
     def learn(self, summary: Lengths) -> LearnedTimeseries:
-        longest = max(1, min(summary.max, self.timeseries_length_limit))
+        limit = self.timeseries_length_limit
+        longest = max(1, min(summary.max, summary.limit(_MIN_AUTO) if limit == "auto" else limit))
         return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest)
 
     def cells(self, parsed: pa.Array) -> pa.Array:

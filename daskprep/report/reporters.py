@@ -101,7 +101,7 @@ def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
     vertical = None
     is_raw = column.output.shape[-1] == 1
     if isinstance(feature, Audio) and isinstance(learned, LearnedAudio):  # custom types have no axes
-        seconds = [len(clip) / column.output.shape[0] * feature.audio_file_length_limit_in_s for _, clip in shown]
+        seconds = [len(clip) / column.output.shape[0] * feature.length_limit(learned) for _, clip in shown]
         if is_raw:
             audio = [_encode_clip(clip[:, 0], learned.sampling_rate) for _, clip in shown]
             note += f" The audio is cut after {_MAX_CLIP_SECONDS} seconds, in low quality."

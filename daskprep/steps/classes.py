@@ -97,7 +97,7 @@ def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
 class CategoryParameters(Parameters):
     """Parameters of `Category`."""
 
-    most_common: Count | None = 10_000
+    most_common: Count | None = None
     min_frequency: Count | None = None
     lowercase: bool = False
     order: list[str] | None = None

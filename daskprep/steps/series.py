@@ -199,7 +199,7 @@ class TimeseriesParameters(Parameters):
     """Parameters of `Timeseries`."""
 
     tokenizer: Literal["space", "comma", "underscore"] = "space"
-    timeseries_length_limit: Count = 256
+    timeseries_length_limit: Count | Literal["auto"] = "auto"
     padding_value: float = 0.0
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = "keep_start"

@@ -260,8 +260,8 @@ class SequenceParameters(TokenParameters):
 
     vocab_file: str | None = None
     sequence_length: Count | None = None
-    max_sequence_length: Count | None = 256
-    most_common: Count | None = 20_000
+    max_sequence_length: Count | Literal["auto"] | None = "auto"
+    most_common: Count | None = None
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = "keep_start"
     add_start_stop: bool = False
@@ -298,8 +298,8 @@ class TextParameters(SequenceParameters):
 
     level: Literal["word", "char", "both"] = "word"
     tokenizer: str | Callable[..., Any] = "space_punct"
-    char_most_common: Count | None = 70
-    char_max_sequence_length: Count | None = 1024
+    char_most_common: Count | None = None
+    char_max_sequence_length: Count | Literal["auto"] | None = "auto"
     lowercase: bool = True
     compute_idf: bool = False
 

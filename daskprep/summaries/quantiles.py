@@ -87,6 +87,9 @@ def interpolate(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.nda
     return result
 
 
+_MAX_MEANS = 8
+
+
 @dataclass(frozen=True, eq=False)
 class Lengths(Summary):
     """Histogram of list lengths: `counts[i]` lists have `lengths[i]` items.
@@ -120,6 +123,10 @@ class Lengths(Summary):
     def max(self) -> int:
         """Number of items of the longest list, 0 without lists."""
         return int(self.lengths[-1]) if len(self.lengths) else 0
+
+    def limit(self, least: int) -> int:
+        """Return eight times the mean length, at least `least`: padding to it stays in proportion to the items."""
+        return max(least, _MAX_MEANS * self.total // max(self.count, 1))
 
     def quantile(self, fraction: float) -> float:
         """Return a quantile of the lengths, as ``numpy.quantile`` does; 0 without lists."""

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import StorageFullError
+from daskprep.display import format_bytes
+from daskprep.errors import ColumnError, StorageFullError
 from daskprep.kernels import BYTE_MASKS, WORD_BYTES, plain_values, sliding_words
 from daskprep.permutation import mix
 from daskprep.storage.local_files import DISK_FULL_ERRNOS
@@ -200,6 +201,7 @@ COMPACT_CHUNKS = 64
 SPILL_ENTRIES = 2_000_000
 SPILL_BYTES = 64 << 20
 GROUP_ENTRIES = 1_000_000
+MAX_RANKED_BYTES = (1 << 31) - 1  # of tokens in one array of Arrow
 
 # Several counts share one array of tokens if each uses at least this fraction: zero counts are cheaper than copies.
 MIN_SHARED_FRACTION = 0.25
@@ -330,6 +332,11 @@ class TokenCounts(Summary):
             # A token is in one part only, so its rank in the result cannot be better than in its part.
             entries = part[0] if self._is_compact else _sum_chunks(part)
             selected.append(_take_most_frequent(*entries, most_common, min_frequency))
+            if most_common is None and sum(tokens.nbytes for tokens, _ in selected) > MAX_RANKED_BYTES:
+                raise ColumnError(
+                    f"has distinct values of more than {format_bytes(MAX_RANKED_BYTES)}, too many for a vocabulary: "
+                    "set most_common or min_frequency, or hash_buckets of a Category"
+                )
             if most_common is not None and len(selected) > 1:
                 selected = [_take_most_frequent(*_concat_entries(selected), most_common, None)]
         if not selected:

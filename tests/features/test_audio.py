@@ -98,9 +98,9 @@ def test_long_audio_is_truncated_at_the_end():
     assert encode(dp.Audio(**RAW), sound(*(np.arange(10) / 10))).ravel().tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
 
 
-def test_recordings_longer_than_the_default_length_warn():
-    cells = [sound(*np.zeros(seconds * 1_000)) for seconds in (1, 7, 8)]
-    with pytest.warns(UserWarning, match='column "x" has recordings longer than 7.5 s, 33% of those in the sample'):
+def test_recordings_longer_than_the_largest_learned_limit_warn():
+    cells = [sound(*np.zeros(seconds * 1_000)) for seconds in (1, 7, 31)]
+    with pytest.warns(UserWarning, match='column "x" has recordings longer than 30.0 s, 33% of those in the sample'):
         cut = learned(dp.Audio(), *cells)
     assert cut.to_dict()["cut_share"] == pytest.approx(1 / 3)
     assert "cut_share" not in learned(dp.Audio(), *cells[:2]).to_dict()

@@ -221,7 +221,6 @@ def test_scores_round_trip_exactly_through_json():
 @pytest.mark.parametrize(
     ("kind", "given"),
     [
-        ("bpe", {"most_common": None}),
         ("bpe", {"compute_idf": True}),
         ("bpe", {"vocab_file": __file__}),
         ("unigram", {"min_frequency": 3}),
