@@ -45,7 +45,7 @@ _PATH_PARAMETERS = _MODEL_PARAMETERS | _FUNCTION_PARAMETERS | {"base_dir", "lazy
 LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
     "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
     "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
-    "handle_unknown",
+    "handle_unknown", "orientation",
 )) | {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",

@@ -15,15 +15,16 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Learned
 from daskprep.features.cells import one_array
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.image import Image
+from daskprep.features.image import TURNED, Image
 from daskprep.features.vector import mask_rows, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, make_list_array, null_mask, pad, unwrap_mixed_column
 from daskprep.media.decoding import read_content
-from daskprep.media.images import read_image_size
-from daskprep.media.pixels import center_offset
-from daskprep.summaries import Lengths
+from daskprep.media.images import read_image_header
+from daskprep.media.pixels import INVERSE_TURNS, center_offset
+from daskprep.summaries import Lengths, Summary
 
 SIZE = "_size"
+_HEADER = ("height", "width", "orientation")  # of the image, in parsed cells
 Regions = TypeVar("Regions")  # an array of NumPy, or a tensor
 AnyFeature = TypeVar("AnyFeature")
 
@@ -45,6 +46,26 @@ def keep_inside(regions: Regions, height: int, width: int) -> Regions:
     return regions
 
 
+def turn(regions: np.ndarray, orientations: np.ndarray, sizes: np.ndarray) -> None:
+    """Move regions (rows, regions, corners, 2) in place as EXIF orientations move pixels, to images of these sizes.
+
+    `orientations` has one entry, and `sizes` a height and a width, for each row.
+    """
+    is_rotated = orientations >= 5
+    regions[is_rotated] = regions[is_rotated][..., ::-1]
+    for axis, mirrored in ((0, (2, 3, 6, 7)), (1, (3, 4, 7, 8))):
+        rows = np.isin(orientations, mirrored)
+        regions[rows, ..., axis] = sizes[rows, 1 - axis, None, None] - regions[rows, ..., axis][..., ::-1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionCounts(Summary):
+    """Numbers of regions in the rows, and the number of rows with regions whose image has an EXIF orientation."""
+
+    lengths: Lengths
+    turned: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class LearnedRegions(Learned):
     """Fitted state of a column of boxes or keypoints: the number of regions in a row, and the size of images."""
@@ -53,17 +74,22 @@ class LearnedRegions(Learned):
     height: int = 1
     width: int = 1
     crops: bool = False  # whether images are cropped or padded to this size, instead of resized
+    turned: int = 0  # rows whose image EXIF turns upright, if no parameter says that their regions fit it
+
+    added_fields = ("turned",)
 
 
-class _Regions(Feature[Lengths, LearnedRegions]):
+class _Regions(Feature[RegionCounts, LearnedRegions]):
     """Base class of types whose cells are lists of regions in an image of another column.
 
-    Parsed cells have the numbers of the cell, and height and width of its image before it is resized.
+    Parsed cells have the numbers of the cell, height and width of its image before it is resized, and the EXIF
+    orientation that moves them to its pixels.
     """
 
     _numbers: ClassVar[int]  # numbers of a region in a row
     _image: ClassVar[Image | None] = None
     image: str
+    orientation: Literal["upright", "stored"] | None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -106,22 +132,30 @@ class _Regions(Feature[Lengths, LearnedRegions]):
         return self._image
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return self._parse_lists(column, np.zeros((len(column), 2), np.int32))
+        return self._parse_lists(column, np.zeros((len(column), 3), np.int32))
 
     def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
         image = self._bound_image()
-        reader, sizes = image.reader(), np.zeros((len(columns[0]), 2), np.int32)
+        reader, headers = image.reader(), np.zeros((len(columns[0]), 3), np.int32)
+        upright = image.orientation != "stored"
         for row, cell in enumerate(image.parse(unwrap_mixed_column(columns[1]))):
             if cell.is_valid:
                 try:
                     content = read_content(cell, reader)
-                    sizes[row] = read_image_size(content, image.allowed_formats, image.max_pixels)[:2]
+                    header = read_image_header(content, image.allowed_formats, image.max_pixels, upright)
+                    headers[row] = header.height, header.width, self._turn(header.orientation, upright)
                 except MediaError:
                     continue  # the image reports it, by its `on_error`
-        return self._parse_lists(one_array(columns[0]), sizes)
+        return self._parse_lists(one_array(columns[0]), headers)
 
-    def _parse_lists(self, column: pa.Array, sizes: np.ndarray) -> pa.StructArray:
-        """Return structs of `numbers`, `height` and `width`; null for cells that are no lists of regions.
+    def _turn(self, orientation: int, upright: bool) -> int:
+        """Return the EXIF orientation that moves regions to the pixels of the image; unused without a parameter."""
+        if self.orientation == ("upright" if upright else "stored"):
+            return 1
+        return orientation if upright else INVERSE_TURNS.get(orientation, orientation)
+
+    def _parse_lists(self, column: pa.Array, headers: np.ndarray) -> pa.StructArray:
+        """Return structs of `numbers` and the image's `headers`; null for cells that are no lists of regions.
 
         A region without the size of its image is null, too, because it cannot be moved to where it is after resizing.
         """
@@ -131,23 +165,31 @@ class _Regions(Feature[Lengths, LearnedRegions]):
             column = make_list_array(list_offsets(regions)[offsets], regions.flatten(), null_mask(column))
         lists = parse_number_lists(column)
         counts = np.diff(list_offsets(lists))
-        lists = mask_rows(lists, (counts % self._cell_numbers > 0) | ((counts > 0) & (sizes[:, 0] == 0)))
+        lists = mask_rows(lists, (counts % self._cell_numbers > 0) | ((counts > 0) & (headers[:, 0] == 0)))
         lists = pc.if_else(missing, pa.scalar([], lists.type), lists)
-        parts = [lists, *(pa.array(sizes[:, axis]) for axis in (0, 1))]
-        return pa.StructArray.from_arrays(parts, ["numbers", "height", "width"], mask=lists.is_null())
+        parts = [lists, *map(pa.array, headers.T)]
+        return pa.StructArray.from_arrays(parts, ["numbers", *_HEADER], mask=lists.is_null())
 
-    def summarize(self, parsed: pa.Array) -> Lengths:
-        lists = pc.struct_field(parsed.drop_null(), "numbers")
-        return Lengths.of(np.diff(list_offsets(lists)) // self._cell_numbers)
+    def summarize(self, parsed: pa.Array) -> RegionCounts:
+        present = parsed.drop_null()
+        lengths = np.diff(list_offsets(pc.struct_field(present, "numbers"))) // self._cell_numbers
+        turned = int(((pc.struct_field(present, "orientation").to_numpy() > 1) & (lengths > 0)).sum())
+        return RegionCounts(lengths=Lengths.of(lengths), turned=turned)
 
-    def learn(self, summary: Lengths) -> LearnedRegions:
+    def learn(self, summary: RegionCounts) -> LearnedRegions:
         image = self._bound_image()
         return LearnedRegions(
-            size=max(1, summary.max),
+            size=max(1, summary.lengths.max),
+            turned=0 if self.orientation or image.orientation else summary.turned,
             height=int(image.height or 1),
             width=int(image.width or 1),
             crops=image.resize_method == "crop_or_pad",
         )
+
+    def advice(self, learned: LearnedRegions) -> str | None:
+        if learned.turned:
+            return f"is beside {learned.turned:,} images {TURNED}"
+        return super().advice(learned)
 
     def _to_regions(self, cells: np.ndarray) -> np.ndarray:
         """Return regions (rows, regions, `_numbers`) in pixels, from the numbers of cells (rows, regions, numbers)."""
@@ -160,8 +202,11 @@ class _Regions(Feature[Lengths, LearnedRegions]):
         numbers = float_values(lists.flatten()).astype(np.float64)
         cells = pad(list_offsets(lists), numbers, learned.size * count, fill=np.nan)
         regions = self._to_regions(cells.reshape(len(parsed), learned.size, count))
-        sizes = np.stack([pc.fill_null(pc.struct_field(parsed, name), 0).to_numpy() for name in ("height", "width")], 1)
+        header = np.stack([pc.fill_null(pc.struct_field(parsed, name), 0).to_numpy() for name in _HEADER], 1)
+        sizes, orientations = header[:, :2], header[:, 2]
         points = regions.reshape(len(parsed), learned.size * self._numbers // 2, 2)
+        if self.orientation:
+            turn(regions.reshape(len(parsed), learned.size, self._numbers // 2, 2), orientations, sizes)
         for axis, target in ((0, learned.width), (1, learned.height)):
             lengths = sizes[:, 1 - axis, None].astype(np.int64)
             if learned.crops:
@@ -189,15 +234,18 @@ class _Regions(Feature[Lengths, LearnedRegions]):
 class Boxes(_Regions):
     """Read the boxes of objects in an image as float32 rows (boxes, 4), padded to one number of boxes.
 
-    A value is a list of boxes, each a list of four numbers, or text such as "[[10, 20, 50, 60]]". They are pixels of
-    the image file, turned upright. A missing value means no boxes. Rows have the corners x1, y1, x2, y2 in
+    A value is a list of boxes, each a list of four numbers, or text such as "[[10, 20, 50, 60]]", in pixels of the
+    image before it is resized. A missing value means no boxes. Rows have the corners x1, y1, x2, y2 in
     pixels of the resized image, cut to it. NaN is padding, or a box without area or outside of the image. The output
-    "_size" has height and width of the image file.
+    "_size" has height and width of the image before it is resized.
 
     Parameters
     ----------
     image : str
         Column of the images, which an `Image` with height and width reads.
+    orientation : {"upright", "stored"} or None
+        Whether values count pixels of the image that EXIF turns upright, or of the stored one.
+        None: those that the `Image` reads, with a warning if it has no `orientation` either.
     format : {"xyxy", "xywh", "cxcywh"}
         Meaning of the four numbers of a value: two corners, or the first corner, width and height (as in COCO), or the
         center, width and height.
@@ -233,6 +281,7 @@ class Boxes(_Regions):
     _edge_case_cells = ("", "[[1, 2, 3, 4], [5, 6, 7, 8]]", "1 2 3", "no boxes")
 
     image: str = "image"
+    orientation: Literal["upright", "stored"] | None = None
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = ""
@@ -249,10 +298,10 @@ class Boxes(_Regions):
 class Keypoints(_Regions):
     """Read points in an image as float32 rows (points, 2), padded to one number of points.
 
-    A value is a list of points, each a list of two numbers, or text, in pixels of the image file, turned upright: 0 is
-    the left or upper edge of the first pixel. A missing value means no points. Rows have x and y in pixels of the
+    A value is a list of points, each a list of two numbers, or text, in pixels of the image before it is resized: 0
+    is the left or upper edge of the first pixel. A missing value means no points. Rows have x and y in pixels of the
     resized image. NaN is padding, or a point that is outside of the image or not visible. The output "_size" has
-    height and width of the image file.
+    height and width of the image before it is resized.
 
     Parameters
     ----------
@@ -260,7 +309,7 @@ class Keypoints(_Regions):
         Column of the images, which an `Image` with height and width reads.
     format : {"xy", "xyv"}
         Numbers of a point. "xyv": the third number is its visibility, and 0 if the point is not labeled (as in COCO).
-    missing_value_strategy, fill_value, missing_indicator, invalid, column
+    orientation, missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Boxes`.
 
     Examples
@@ -279,6 +328,7 @@ class Keypoints(_Regions):
     _edge_case_cells = ("", "[[1, 2], [5, 6]]", "1 2 3", "no points")
 
     image: str = "image"
+    orientation: Literal["upright", "stored"] | None = None
     format: Literal["xy", "xyv"] = "xy"
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = ""
@@ -294,7 +344,9 @@ class Keypoints(_Regions):
 
 
 def bind_image(feature: AnyFeature, features: Mapping[str, Any]) -> AnyFeature:
-    """Return boxes and keypoints with the feature of their images, which is among `features`; others unchanged."""
+    """Return boxes and keypoints with the feature of their images, and images beside masks; others unchanged."""
+    if isinstance(feature, Image) and not any(isinstance(other, _Regions) for other in features.values()):
+        return feature.with_masks(features)
     return feature._with_image(features) if isinstance(feature, _Regions) else feature
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,15 @@ from daskprep.features.base import Bounds, Tensor
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaContent, MediaFeature, mask_undecodable
 from daskprep.media.decoding import ImageDecoder
-from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, infer_size, read_image_size
+from daskprep.media.images import (
+    FORMATS,
+    MAX_PIXELS,
+    ImageHeader,
+    ImageRecipe,
+    decode_image,
+    infer_size,
+    read_image_header,
+)
 from daskprep.media.pixels import encode_png, find_class_colours
 from daskprep.steps.base import Count, NonNegative
 from daskprep.summaries import ColumnSummary, FileSample
@@ -26,6 +35,11 @@ from daskprep.summaries.samples import PixelSums
 _STANDARDIZATIONS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
 _LUMA = (0.299, 0.587, 0.114)
 _MAX_CLASSES = 128
+# End of the warning about files that masks, boxes and keypoints may not fit.
+TURNED = (
+    "that EXIF turns upright, but not their masks, boxes and keypoints: pass "
+    'orientation="upright" to the Image if these fit upright images, or "stored" if they fit the pixels of the file'
+)
 _PREVIEW_SIDE = 16  # pixels; previews provide mean colors, and show that a file can be decoded
 _CHANNELS = (1, 2, 3, 4)
 _BATCH_ROWS = 32  # images decoded at a time for pixel statistics
@@ -34,7 +48,7 @@ _BATCH_ROWS = 32  # images decoded at a time for pixel statistics
 class _ImageFacts(NamedTuple):
     """Properties of an image of the sample."""
 
-    size: tuple[int, int, int]  # height, width and number of channels
+    header: ImageHeader
     colour: tuple[float, ...] = ()  # mean color as RGBA; empty if it is not needed
     # Distinct colors of a mask, by the number of channels that it is decoded to.
     colours: dict[int, tuple[tuple[int, ...], ...]] | None = None
@@ -52,8 +66,9 @@ class LearnedImage(LearnedMedia):
     mean: list[float] | None = None  # of each channel, from 0 to 1, as `deviation`
     deviation: list[float] | None = None
     mean_image: str | None = None  # an .npy file in base64
+    turned: int = 0  # files of the sample that EXIF turns upright, unlike masks of the table
 
-    added_fields = ("mean", "deviation", "mean_image")
+    added_fields = ("mean", "deviation", "mean_image", "turned")
 
 
 @with_parameters
@@ -73,6 +88,9 @@ class Image(MediaFeature[LearnedImage]):
     resize_method : {"interpolate", "crop_or_pad"}
         "interpolate": bilinear with antialiasing. "crop_or_pad": crop the center, and repeat the edges of smaller
         images.
+    orientation : {"upright", "stored"} or None
+        Whether EXIF turns pixels upright, or they stay as stored in the file, which masks, boxes and keypoints may fit.
+        None: upright, with a warning if there are such files beside masks, boxes or keypoints.
     sample_size : int
         Number of images in the sample.
     standardize_image : {"imagenet1k"} or None
@@ -150,6 +168,7 @@ class Image(MediaFeature[LearnedImage]):
     width: Count | None = None
     num_channels: Literal[1, 2, 3, 4] | None = None
     resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate"
+    orientation: Literal["upright", "stored"] | None = None
     sample_size: Count = 100
     standardize_image: Literal["imagenet1k"] | None = None
     pixel_statistics: Literal["channels", "image"] | None = None
@@ -161,6 +180,7 @@ class Image(MediaFeature[LearnedImage]):
     max_pixels: Count = MAX_PIXELS
     expand_to: Literal["float32", "uint8"] = "float32"
     fill_value: NonNegative | None = None
+    _has_masks: ClassVar[bool] = False
 
     def check(self) -> None:
         """Raise ConfigError where size, channels, masks, packing, statistics and fill value contradict each other."""
@@ -204,6 +224,14 @@ class Image(MediaFeature[LearnedImage]):
         """Whether pixels are classes."""
         return self.num_classes is not None
 
+    def with_masks(self, features: Mapping[str, Any]) -> Self:
+        """Return the feature, or a copy that counts turned files if there are masks that they may not fit."""
+        if self.orientation or self.is_mask or not any(getattr(other, "is_mask", False) for other in features.values()):
+            return self
+        copied = copy.copy(self)
+        vars(copied)["_has_masks"] = True
+        return copied
+
     @property
     def _max_classes(self) -> int:
         return _MAX_CLASSES if self.num_classes in (None, "auto") else int(self.num_classes)
@@ -211,7 +239,7 @@ class Image(MediaFeature[LearnedImage]):
     @property
     def sampled_files(self) -> int:
         infers = None in (self.height, self.num_channels) or self.is_mask or self._needs_mean_colour
-        return self.sample_size if infers or self.pack else 0
+        return self.sample_size if infers or self.pack or self._has_masks else 0
 
     @property
     def _needs_mean_colour(self) -> bool:
@@ -229,6 +257,7 @@ class Image(MediaFeature[LearnedImage]):
             decoder=self.jpeg_decoder,
             jpeg_scale=self.jpeg_scale,
             mask=self.is_mask,
+            upright=self.orientation != "stored",
         )
 
     def check_decodable(self, content: pa.Buffer | bytes) -> None:
@@ -238,19 +267,21 @@ class Image(MediaFeature[LearnedImage]):
     def read_facts(self, content: pa.Buffer | bytes) -> _ImageFacts:
         """Return the size, and if `learn` needs them, the colors of a mask or the mean color of a preview."""
         recipe = self._make_recipe(_PREVIEW_SIDE, _PREVIEW_SIDE, 4, "interpolate")
-        size = read_image_size(content, recipe.formats, recipe.max_pixels)
+        header = read_image_header(content, recipe.formats, recipe.max_pixels, recipe.upright)
         if self.is_mask:
             channels = _CHANNELS if self.num_channels is None else (self.num_channels,)
-            return _ImageFacts(size, colours={count: self._find_colours(content, size, count) for count in channels})
+            return _ImageFacts(
+                header, colours={count: self._find_colours(content, header, count) for count in channels}
+            )
         if self._needs_mean_colour:
-            return _ImageFacts(size, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
-        return _ImageFacts(size)
+            return _ImageFacts(header, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
+        return _ImageFacts(header)
 
     def _find_colours(
-        self, content: pa.Buffer | bytes, size: tuple[int, int, int], channels: int
+        self, content: pa.Buffer | bytes, header: ImageHeader, channels: int
     ) -> tuple[tuple[int, ...], ...]:
         """Return the distinct colors of a mask, up to one more than the maximum, so that an excess shows."""
-        image = decode_image(content, self._make_recipe(*size[:2], channels))
+        image = decode_image(content, self._make_recipe(*header[:2], channels))
         rounded = (image >= 128) * np.uint8(255) if self._is_binary_mask(channels) else image
         distinct = np.unique(rounded.reshape(channels, -1), axis=1).T
         return tuple(map(tuple, distinct[: _MAX_CLASSES + 1].tolist()))
@@ -284,6 +315,7 @@ class Image(MediaFeature[LearnedImage]):
             base_dir=self.absolute_base_dir,
             mean_colour=self._learn_mean_colour(sample, channels) if self._needs_mean_colour else None,
             class_map=self._learn_class_map(sample, channels) if self.is_mask else None,
+            turned=sum(not file.error and file.facts.header.orientation > 1 for file in sample) * self._has_masks,
         )
 
     def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
@@ -296,7 +328,7 @@ class Image(MediaFeature[LearnedImage]):
         height, width = self.height, self.width
         channels: int | None = self.num_channels
         if height is None or width is None or channels is None:
-            sizes = [file.facts.size for file in self.require_decodable(sample, "height, width and num_channels")]
+            sizes = [file.facts.header for file in self.require_decodable(sample, "height, width and num_channels")]
             inferred = infer_size(sizes)
             height, width = inferred[:2] if height is None or width is None else (height, width)
             channels = channels or inferred[2]
@@ -329,7 +361,9 @@ class Image(MediaFeature[LearnedImage]):
         return colours
 
     def advice(self, learned: LearnedImage) -> str | None:
-        """Return a warning if `standardize_image` has no effect, or masks have fewer colors than classes; else None."""
+        """Return a warning about turned files, `standardize_image` without effect, or too few colors; else None."""
+        if learned.turned:
+            return f"has {learned.turned:,} files in its sample {TURNED}"
         if self.standardize_image is not None and learned.num_channels != 3:
             return f"has images of {learned.num_channels} channels, so standardize_image, which needs 3, has no effect"
         colours = len(learned.class_map or ())

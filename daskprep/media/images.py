@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -54,7 +54,8 @@ class ImageRecipe:
 
     Colors become gray by ITU-R 601 luma. Alpha is dropped as in Pillow, without compositing on a background, unless
     `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, which are never mixed: images are
-    resized by the nearest pixel, and 16-bit values below 256 are kept instead of scaled.
+    resized by the nearest pixel, and 16-bit values below 256 are kept instead of scaled. `upright` is whether the EXIF
+    orientation is applied.
     """
 
     height: int
@@ -66,6 +67,7 @@ class ImageRecipe:
     decoder: JpegDecoder = "pillow"
     jpeg_scale: int = 1
     mask: bool = False
+    upright: bool = True
 
     def __post_init__(self) -> None:
         """Make `formats` a tuple; raise ConfigError for sizes below 1, and unknown channels or formats."""
@@ -84,15 +86,16 @@ class ImageRecipe:
 
     def digest(self) -> str:
         """Return a SHA-256 for cache keys: recipes with equal digests decode to equal pixels."""
-        return json_sha256(asdict(self) | {"version": _VERSIONS[self.decoder]})
+        fields = {name: value for name, value in asdict(self).items() if name != "upright" or not value}
+        return json_sha256(fields | {"version": _VERSIONS[self.decoder]})
 
 
 def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
     """Decode an image file as uint8 (channels, height, width) to a new array, or to `out`, such as a row of a batch.
 
-    The EXIF orientation is applied, palettes become colors, CMYK becomes RGB, and animations are their first frame.
-    16-bit gray is scaled to 8 bits by 1/257, and floats from 0..1. Raise `MediaError` for a file that is truncated or
-    broken, or has a format or size that the recipe does not allow.
+    The EXIF orientation is applied if `upright`, palettes become colors, CMYK becomes RGB, and animations are their
+    first frame. 16-bit gray is scaled to 8 bits by 1/257, and floats from 0..1. Raise `MediaError` for a file that is
+    truncated or broken, or has a format or size that the recipe does not allow.
 
     Interpolated JPEGs are decoded at a half, a quarter or an eighth of their size if that is at least the target size.
     This takes a quarter of the time for 4 megapixels. The mean difference from decoding photos of 500 x 375 pixels in
@@ -102,7 +105,8 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
     data = bytes(source)
     with pixels.convert_pillow_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
-        image = pixels.make_upright(_load(file, data, recipe))
+        orientation = pixels.remaining_turn(file, recipe.upright)
+        image = pixels.turn(_load(file, data, recipe, is_rotated=orientation >= 5), orientation)
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
@@ -118,11 +122,11 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
         if file.mode not in {"L", "RGB"} or _has_raw_rgb(file) or "progressive" in file.info:
             return None
         _check_end(file, data)
-        return gpu.Jpeg(data, file.size, pixels.read_orientation(file))
+        return gpu.Jpeg(data, file.size, pixels.remaining_turn(file, recipe.upright))
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
-    """Return an upright image file with at most `side` pixels on its shorter side, as JPEG or PNG.
+    """Return an image file without EXIF data and with at most `side` pixels on its shorter side, as JPEG or PNG.
 
     `side` None: the size is kept. `quality` is for JPEG; None: 95 for JPEG files, and other formats become PNG. The
     file is returned unchanged if it is small enough and `quality` is None.
@@ -136,7 +140,8 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
         if factor == 1 and quality is None:
             return data
         mode = pixels.lossless_mode(file)
-        image = pixels.convert(pixels.make_upright(file), mode, recipe.mask)
+        orientation = pixels.remaining_turn(file, recipe.upright)
+        image = pixels.convert(pixels.turn(file, orientation), mode, recipe.mask)
         size = round(image.width * factor), round(image.height * factor)
         image = image.resize(size, Resampling.NEAREST if recipe.mask else Resampling.BILINEAR)
     is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
@@ -146,22 +151,32 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
     return out.getvalue()
 
 
-def read_image_size(
-    source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS
-) -> tuple[int, int, int]:
-    """Return the height, width and number of channels of an image from its header, after applying its orientation.
+class ImageHeader(NamedTuple):
+    """Properties of an image from the header of its file: its decoded size, and its EXIF orientation."""
+
+    height: int
+    width: int
+    channels: int
+    orientation: int
+
+
+def read_image_header(
+    source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS, upright: bool = True
+) -> ImageHeader:
+    """Return the size of an image, after applying its orientation if `upright`, and the orientation.
 
     A palette counts as colors, and a transparent color as alpha. Raise MediaError for other formats or larger images.
     """
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
-        is_rotated = pixels.read_orientation(image) >= 5
+        is_rotated = pixels.remaining_turn(image, upright) >= 5
+        orientation = pixels.read_orientation(image)
     width, height = image.size[::-1] if is_rotated else image.size
-    return height, width, len(pixels.lossless_mode(image))
+    return ImageHeader(height, width, len(pixels.lossless_mode(image)), orientation)
 
 
-def infer_size(sizes: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Return a height, width and number of channels for images with the (height, width, channels) in `sizes`.
+def infer_size(sizes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
+    """Return a height, width and number of channels for images with the (height, width, channels, ...) in `sizes`.
 
     Height and width are rounded means, at most 256. The number of channels is 1, 2 or 4 if more than half of the images
     have it, else 3.
@@ -253,14 +268,16 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
     return int.from_bytes(start[26:28], "little") & 0x3FFF, int.from_bytes(start[28:30], "little") & 0x3FFF
 
 
-def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.Image:
-    """Return an opened image with its pixels decoded; JPEGs at a reduced scale if the recipe allows it."""
+def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rotated: bool) -> Image.Image:
+    """Return an opened image with its pixels decoded; JPEGs at a reduced scale if the recipe allows it.
+
+    `is_rotated`: height and width of the recipe are exchanged.
+    """
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None
         min_size = file.size
         if recipe.resize_method == "interpolate" and not recipe.mask:
-            is_rotated = pixels.read_orientation(file) >= 5
             target_size = (recipe.height, recipe.width) if is_rotated else (recipe.width, recipe.height)
             min_size = (recipe.jpeg_scale * target_size[0], recipe.jpeg_scale * target_size[1])
         if recipe.decoder == "opencv" and file.mode in {"L", "RGB"}:
@@ -268,9 +285,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
             scale = min(file.width // min_size[0], file.height // min_size[1])
             divisor = next((divisor for divisor in (8, 4, 2) if scale >= divisor), 1)  # the same choice as `draft`
             decoded = _decode_with_opencv(data, divisor, target_size, grey=grey or file.mode == "L")
-            image = pixels.image_from_array(decoded)
-            image.info.update(file.info)
-            return image
+            return pixels.image_from_array(decoded)
         file.draft("L" if grey else None, min_size)  # chooses a scale with at least `min_size`
         file.decodermaxblock = len(data)  # one block: Pillow's default of 64 kB takes 3 % longer
     file.load()

@@ -40,6 +40,7 @@ _TRANSPOSITIONS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
+INVERSE_TURNS = {6: 8, 8: 6}  # other orientations are their own inverses
 
 
 @contextmanager
@@ -136,11 +137,13 @@ def image_from_array(values: Array) -> Image.Image:
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of an image, 1 to 8; 1 if it is missing or broken.
+    """Return the EXIF orientation of a file that was opened and not yet loaded, 1 to 8; 1 if it is missing or broken.
 
-    Pillow's own reader warns or fails for broken EXIF data, which browsers and viewers ignore. Pillow has already
-    rotated TIFF images.
+    Pillow's own reader warns or fails for broken EXIF data, which browsers and viewers ignore.
     """
+    if image.format == "TIFF":
+        value = image.tag_v2.get(_ORIENTATION_TAG)  # type: ignore[attr-defined]
+        return value if value in _TRANSPOSITIONS else 1
     tiff = bytes(image.info.get("exif") or b"").removeprefix(b"Exif\0\0")
     order = _BYTE_ORDERS.get(tiff[:4])
     if order is None:
@@ -157,14 +160,21 @@ def read_orientation(image: Image.Image) -> int:
     return 1
 
 
-def make_upright(image: Image.Image) -> Image.Image:
-    """Return an image rotated and mirrored according to its EXIF orientation."""
-    exif_orientation = read_orientation(image)
-    if exif_orientation == 1:
+def remaining_turn(image: Image.Image, upright: bool = True) -> int:
+    """Return the EXIF orientation to apply to the loaded pixels, so that they are upright, or else as in the file."""
+    orientation = read_orientation(image)
+    if image.format == "TIFF":  # Pillow makes these upright as it loads them
+        return 1 if upright else INVERSE_TURNS.get(orientation, orientation)
+    return orientation if upright else 1
+
+
+def turn(image: Image.Image, orientation: int) -> Image.Image:
+    """Return an image rotated and mirrored according to an EXIF orientation."""
+    if orientation == 1:
         return image
     from PIL.Image import Transpose  # noqa: PLC0415 as above
 
-    return image.transpose(Transpose[_TRANSPOSITIONS[exif_orientation]])
+    return image.transpose(Transpose[_TRANSPOSITIONS[orientation]])
 
 
 def _view_planes(image: Image.Image) -> Pixels:
@@ -233,15 +243,17 @@ def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
 def encode_png(image: Array | Image.Image) -> bytes:
     """Return an array (see `image_from_array`) or a Pillow image as a PNG file; equal pixels result in equal bytes.
 
-    16-bit gray keeps its depth; other depths above 8 bits are scaled. The EXIF orientation is applied, and no metadata
-    are kept.
+    16-bit gray keeps its depth; other depths above 8 bits are scaled. Of the metadata, an EXIF orientation is kept.
     """
     from PIL import Image  # noqa: PLC0415 as above
 
+    metadata = {}
     if isinstance(image, np.ndarray):
         image = image_from_array(image)
     else:
-        image = make_upright(image)
+        if (orientation := remaining_turn(image)) > 1:
+            entry = (_ORIENTATION_TAG, _SHORT_TYPE, 1, orientation)
+            metadata = {"exif": struct.pack("<4sIHHHIII", b"II*\0", 8, 1, *entry, 0)}
         if image.mode == "I":
             values = np.asarray(image)
             scale_to_bytes(values)  # raises for values outside of 16 bits
@@ -250,7 +262,7 @@ def encode_png(image: Array | Image.Image) -> bytes:
             image = convert(image.copy(), lossless_mode(image))
     file = io.BytesIO()
     # A new image, because the old one may have metadata. Level 1 takes a third of the time of the default.
-    Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1)
+    Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1, **metadata)
     return file.getvalue()
 
 
@@ -278,7 +290,7 @@ def matches_png_file(path: str, png: bytes) -> bool:
         Image.open(path) as file,
         Image.open(io.BytesIO(png)) as expected,
     ):
-        upright = make_upright(file)
+        upright = turn(file, remaining_turn(file))
         is_same = file.format in _STILL_FORMATS and (upright.mode, upright.size) == (expected.mode, expected.size)
         return is_same and upright.tobytes() == expected.tobytes()
     return False

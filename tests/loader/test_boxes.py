@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
+import json
 import sys
 import types
 
 import numpy as np
 import pandas as pd
+import PIL.Image
 import pytest
 import torch
 
@@ -139,6 +142,83 @@ def test_boxes_follow_resize(tmp_path):
             assert count_wrong(batch, photo=False)[1] == 0
             assert set(batch["boxes_size"][:, 0].tolist()) <= {HEIGHT, 2 * HEIGHT, 3 * HEIGHT}
             assert (batch["boxes_size"][:, 0] * WIDTH == batch["boxes_size"][:, 1] * HEIGHT).all()
+
+
+def as_stored(pixels, orientation):
+    """Return pixels as a file with this EXIF orientation has them: `pixels` is upright."""
+    stored = pixels if orientation < 5 else pixels.swapaxes(0, 1)
+    # A viewer mirrors the pixels before it exchanges the axes, so the file is mirrored after.
+    horizontal, vertical = orientation in {2, 3, 7, 8}, orientation in {3, 4, 6, 7}
+    return np.ascontiguousarray(stored[:: -1 if vertical else 1, :: -1 if horizontal else 1])
+
+
+def save_with_exif(pixels, orientation, kind):
+    exif = PIL.Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, kind, exif=exif, **({"lossless": True} if kind == "WEBP" else {}))
+    return file.getvalue()
+
+
+def find_places(classes):
+    """Return the boxes of the classes 1 to 3, and the middle of class 4."""
+    rows = [np.nonzero(classes == number) for number in range(1, 5)]
+    boxes = [[int(x.min()), int(y.min()), int(x.max()) + 1, int(y.max()) + 1] for y, x in rows if len(x)]
+    x1, y1, x2, y2 = boxes.pop()
+    return boxes, [[(x1 + x2) / 2, (y1 + y2) / 2]]
+
+
+def draw_turned(image_frame, place_frame, scale=1):
+    """Return rows like `draw` for each EXIF orientation, with masks and places in upright or stored pixels."""
+    cells = draw(24, scales=(1, 1)).to_dict("records")
+    for row, cell in enumerate(cells):
+        orientation = row % 8 + 1
+        upright = np.asarray(PIL.Image.open(io.BytesIO(cell["mask"]))).repeat(scale, 0).repeat(scale, 1)
+        stored = as_stored(upright, orientation)
+        image = np.stack([stored, 255 - stored, stored], 2)
+        by_frame = {"upright": upright, "stored": stored}
+        cell["photo"] = save_with_exif(image, orientation, ("PNG", "TIFF", "WEBP")[row // 8])
+        cell["mask"] = encode_png(by_frame[image_frame])
+        cell["boxes"], cell["joint"] = find_places(np.searchsorted(LEVELS, by_frame[place_frame]))
+    return pd.DataFrame(cells)
+
+
+@pytest.mark.parametrize("resize_method", ["crop_or_pad", "interpolate"])
+@pytest.mark.parametrize("place_frame", ["upright", "stored"])
+@pytest.mark.parametrize("image_frame", ["upright", "stored"])
+def test_boxes_and_masks_fit_every_orientation(tmp_path, image_frame, place_frame, resize_method):
+    scale = 2 if resize_method == "interpolate" else 1
+    frame = draw_turned(image_frame, place_frame, scale)
+    features = make_features(resize_method=resize_method)
+    size = {"height": HEIGHT, "width": WIDTH}
+    if image_frame == "stored" and scale > 1:  # all sides shrink by half
+        frame = frame[[row % 8 < 4 for row in range(len(frame))]]
+    elif scale == 1:
+        size = {"height": WIDTH, "width": WIDTH}
+    for name in ("photo", "mask"):
+        features[name].set_params(orientation=image_frame, **size)
+    for name in ("boxes", "joint"):
+        features[name].set_params(orientation=place_frame)
+    train = dp.Preprocessor(features, split=None).fit_write(frame, tmp_path / "rows.dp")["train"]
+    for augment in ({}, {("photo", "mask", "boxes", "joint"): CROP_AND_MIRROR}):
+        for batch in train.loader(12, seed=1, augment=augment):
+            wrong_pixels, wrong, shown = count_wrong(batch, photo=scale == 1)
+            assert (wrong_pixels, wrong) == (0, 0)
+            assert shown > 5
+
+
+@pytest.mark.parametrize("other", ["boxes", "mask", "both"])
+def test_files_turned_upright_warn_once(other):
+    frame = draw_turned("upright", "upright")
+    names = {"boxes": ["boxes", "joint"], "mask": ["mask"], "both": ["mask", "boxes", "joint"]}[other]
+    features = {name: feature for name, feature in make_features().items() if name in ["photo", *names]}
+    with pytest.warns(UserWarning, match="orientation") as found:
+        dp.Preprocessor(features, split=None).fit(frame)
+    assert len(found) == 1
+    assert {"boxes": "17", "mask": "21", "both": "17"}[other] in str(found[0].message)  # 17 of 21 have boxes
+    features["photo"].set_params(orientation="upright")
+    prep = dp.Preprocessor(features, split=None).fit(frame)
+    assert "turned" not in json.dumps(prep.to_dict())
 
 
 def test_boxes_and_labels_have_equal_lengths(tmp_path):

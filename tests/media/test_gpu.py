@@ -115,6 +115,7 @@ RECIPES = [
     ImageRecipe(400, 600, 3),
     ImageRecipe(610, 301, 2, resize_method="crop_or_pad"),
     ImageRecipe(100, 101, 3, resize_method="crop_or_pad"),
+    ImageRecipe(60, 45, 3, upright=False),
 ]
 
 

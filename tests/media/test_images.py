@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import images
-from daskprep.media.images import FORMATS, ImageRecipe, decode_image, infer_size, read_image_size
+from daskprep.media.images import FORMATS, ImageRecipe, decode_image, infer_size, read_image_header, shrink
 from daskprep.media.pixels import encode_png, find_class_colours, map_to_classes
 
 BILINEAR = Image.Resampling.BILINEAR
@@ -80,7 +80,7 @@ def test_decode_image_source_types():
     expected = decode_image(data, recipe)
     for source in (bytearray(data), memoryview(data), pa.py_buffer(data)):
         np.testing.assert_array_equal(decode_image(source, recipe), expected)
-        assert read_image_size(source) == (40, 60, 3)
+        assert read_image_header(source)[:3] == (40, 60, 3)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "YCbCr", "LAB"])
@@ -102,7 +102,7 @@ def test_alpha_channel():
     assert decode_image(data, exact(1, 2, 4))[3].tolist() == [[0, 128]]
     assert decode_image(data, exact(1, 2, 2))[1].tolist() == [[0, 128]]
     assert decode_image(data, exact(1, 2, 3)).tolist() == [[[10, 40]], [[20, 50]], [[30, 60]]]
-    assert read_image_size(data) == (1, 2, 4)
+    assert read_image_header(data)[:3] == (1, 2, 4)
 
 
 @pytest.mark.parametrize(("mode", "transparency", "channels"), [
@@ -111,7 +111,7 @@ def test_alpha_channel():
 def test_transparent_color_becomes_alpha(mode, transparency, channels):
     image = picture().quantize(16) if mode == "P" else picture(mode=mode)
     data = saved(image, transparency=transparency)
-    assert read_image_size(data) == (40, 60, channels)
+    assert read_image_header(data)[:3] == (40, 60, channels)
     expected = plain(Image.open(io.BytesIO(data)).convert("RGBA"))
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 4)), expected)
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 3)), expected[:3])
@@ -143,10 +143,17 @@ def test_exif_orientation_is_applied(kind, turn):
     data = saved(picture(600, 400), kind, exif=exif)
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data))).convert("RGB")
     height, width = upright.height, upright.width
-    assert read_image_size(data) == (height, width, 3)
+    assert read_image_header(data)[:3] == (height, width, 3)
     np.testing.assert_array_equal(decode_image(data, exact(height, width, 3)), plain(upright))
     expected = plain(upright.resize((30, 50), BILINEAR))
     assert difference(decode_image(data, ImageRecipe(50, 30, 3)), expected) < 0.7
+    stored = Image.open(io.BytesIO(saved(picture(600, 400), kind)))
+    as_in_file = exact(400, 600, 3, upright=False)
+    assert read_image_header(data, upright=False) == (400, 600, 3, turn)
+    for content in (data, shrink(data, as_in_file, None, 100)):
+        assert difference(decode_image(content, as_in_file), plain(stored.convert("RGB"))) < 1
+    assert exact(4, 4, 3).digest() == "917639a129cc4d2426890e7cf53e55ab983feb9128959bbe18611673c2d928af"
+    assert exact(4, 4, 3).digest() != exact(4, 4, 3, upright=False).digest()
 
 
 @pytest.mark.parametrize("exif", [
@@ -156,7 +163,7 @@ def test_exif_orientation_is_applied(kind, turn):
 def test_broken_exif_is_ignored(exif):
     data = saved(picture(), "PNG")
     data = data[:33] + chunk(b"eXIf", exif) + data[33:]
-    assert read_image_size(data) == (40, 60, 3)
+    assert read_image_header(data)[:3] == (40, 60, 3)
     np.testing.assert_array_equal(decode_image(data, exact(40, 60, 3)), plain(picture()))
 
 
@@ -233,7 +240,7 @@ def test_invalid_image_raises(data, reason):
     with pytest.raises(MediaError, match=reason):
         decode_image(data, ImageRecipe(4, 4, 3))
     with pytest.raises(MediaError, match=reason):
-        read_image_size(data)
+        read_image_header(data)
 
 
 def test_damaged_files_decode_or_raise_media_error():
@@ -271,7 +278,7 @@ def bombs():
 
 @pytest.mark.parametrize("data", list(bombs()), ids=["PNG", "PPM", "GIF", "BMP", "WEBP"])
 def test_decompression_bombs_raise(data):
-    for call in (lambda: decode_image(data, ImageRecipe(4, 4, 3)), lambda: read_image_size(data)):
+    for call in (lambda: decode_image(data, ImageRecipe(4, 4, 3)), lambda: read_image_header(data)):
         with pytest.raises(MediaError, match="30000 x 20000 pixels: expected at most max_pixels=100,000,000"):
             call()
 
@@ -280,8 +287,8 @@ def test_decompression_bombs_raise(data):
 def test_webp_size_is_read_from_header(lossless):
     data = saved(picture(61, 43), "WEBP", lossless=lossless)
     with pytest.raises(MediaError, match="61 x 43 pixels"):
-        read_image_size(data, max_pixels=2_622)
-    assert read_image_size(data, max_pixels=2_623) == (43, 61, 3)
+        read_image_header(data, max_pixels=2_622)
+    assert read_image_header(data, max_pixels=2_623)[:3] == (43, 61, 3)
 
 
 def test_pillow_pixel_limit_is_not_applied(monkeypatch):
@@ -323,7 +330,14 @@ def test_opencv_equals_pillow():
     exif[0x0112] = 6
     for image in (picture(600, 400), picture(600, 400, "L"), picture(600, 400, "CMYK")):
         data = saved(image, "JPEG", exif=exif)
-        for recipe in (ImageRecipe(60, 45, 3), ImageRecipe(60, 45, 1), ImageRecipe(900, 900, 4), exact(610, 300, 2)):
+        as_in_file = ImageRecipe(45, 60, 3, upright=False)
+        for recipe in (
+            as_in_file,
+            ImageRecipe(60, 45, 3),
+            ImageRecipe(60, 45, 1),
+            ImageRecipe(900, 900, 4),
+            exact(610, 300, 2),
+        ):
             other = dataclasses.replace(recipe, decoder="opencv")
             assert difference(decode_image(data, other), decode_image(data, recipe)) < 1
         for broken in (data[:-2], data[: len(data) // 2]):
@@ -394,7 +408,7 @@ def test_encode_png_round_trips():
     random = np.random.default_rng(1)
     for shape in ((5, 7), (5, 7, 2), (5, 7, 3), (4, 9, 7)):
         array = random.integers(0, 256, shape, dtype=np.uint8)
-        height, width, channels = read_image_size(encode_png(array))
+        height, width, channels = read_image_header(encode_png(array))[:3]
         recipe = exact(height, width, channels)
         expected = array[None] if array.ndim == 2 else array if shape[2] == 7 else array.transpose(2, 0, 1)
         np.testing.assert_array_equal(decode_image(encode_png(array), recipe), expected)
@@ -422,15 +436,16 @@ def test_encode_png_pillow_modes(mode):
     np.testing.assert_array_equal(pixels, plain(expected.convert("RGB")))
 
 
-def test_encode_png_applies_orientation_and_keeps_input():
+def test_encode_png_keeps_orientation_and_input():
     exif = Image.Exif()
     exif[0x0112] = 6
     image = Image.open(io.BytesIO(saved(picture(), "PNG", exif=exif)))
     image.load()
-    assert read_image_size(encode_png(image)) == (60, 40, 3)
+    assert read_image_header(encode_png(image)) == (60, 40, 3, 6)
+    np.testing.assert_array_equal(decode_image(encode_png(image), exact(40, 60, 3, upright=False)), plain(picture()))
     assert image.size == (60, 40)
     transparent = Image.open(io.BytesIO(saved(picture().quantize(16), transparency=0)))
-    assert read_image_size(encode_png(transparent)) == (40, 60, 4)
+    assert read_image_header(encode_png(transparent))[:3] == (40, 60, 4)
     assert transparent.mode == "P"
     assert transparent.info["transparency"] == 0
 
@@ -531,7 +546,7 @@ def test_npy_files_equal_arrays_in_memory():
         np.testing.assert_array_equal(decode_image(npy(array), recipe), decode_image(encode_png(array), recipe))
     classes = np.array([[0, 1, 2]], np.uint16)
     assert decode_image(npy(classes), ImageRecipe(1, 3, 1, mask=True)).tolist() == [[[0, 1, 2]]]
-    assert read_image_size(npy(colours)) == (7, 9, 3)
+    assert read_image_header(npy(colours))[:3] == (7, 9, 3)
 
 
 @pytest.mark.parametrize(("data", "reason"), [

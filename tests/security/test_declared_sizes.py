@@ -16,7 +16,7 @@ from PIL import Image
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
-from daskprep.media.images import ImageRecipe, decode_image, read_image_size
+from daskprep.media.images import ImageRecipe, decode_image, read_image_header
 from daskprep.sources import read_files
 
 FORTY_MEGABYTES = 40_000_000
@@ -81,7 +81,7 @@ def test_only_the_first_animation_frame_is_decoded() -> None:
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
     first = io.BytesIO()
     frames[0].save(first, "GIF")
-    assert read_image_size(file.getvalue())[:2] == (8, 8)
+    assert read_image_header(file.getvalue())[:2] == (8, 8)
     assert (decode_image(file.getvalue(), RECIPE) == decode_image(first.getvalue(), RECIPE)).all()
 
 
