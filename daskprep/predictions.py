@@ -366,7 +366,7 @@ class ModelRun:
             return self.empty_result
         columns = completed_columns(self.features, self.learned, context, parsed, table)
         for name, feature in self.features.items():
-            if isinstance(feature, MediaFeature) and pc.struct_field(columns[name], "error").null_count < rows:
+            if isinstance(feature, MediaFeature) and pc.struct_field(columns[name].cells, "error").null_count < rows:
                 _warn_about_broken_media(name, feature)
         arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), keep_media_cells=True))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]

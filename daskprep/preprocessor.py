@@ -38,7 +38,7 @@ from daskprep.features.arrays import (
 )
 from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
-from daskprep.features.parameter_values import FeatureParams, make_features, match_folds_to_split
+from daskprep.features.parameter_values import FeatureParams, check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
 from daskprep.options import SharedOptions, StreamOptions, check_flags, with_options
 from daskprep.parametrized import check_is_fitted, to_json_value
@@ -62,6 +62,7 @@ from daskprep.sources import (
     prepared,
     wrap_single_row,
 )
+from daskprep.sources.opening import SPLIT
 from daskprep.split import FixedSplit, Splitter
 from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
@@ -504,6 +505,12 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
     ) -> Recipe:
         """Return the features, split, balance and states for a pass; `learned` is None before a fit."""
+        check_outputs(features)  # also of a state that was saved before a name was reserved
+        if split is not self.split and SPLIT in source_columns(features):
+            raise ConfigError(
+                f'a feature reads column "{SPLIT}", the name of the column with the split of rows that are passed by '
+                "split: rename it in the data"
+            )
         known_states = None if learned is None else {name: learned[name] for name in features}
         make_state = functools.partial(self._state, features, split)
         targets = self._select_targets(features)
@@ -553,8 +560,16 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""
         check_is_fitted(self)
-        names = [column_names(feature, name, self.learned_[name]) for name, feature in self._inputs.items()]
-        return np.asarray([name for part in names for name in part], dtype=object)
+        owners: dict[str, str] = {}
+        for name, feature in self._inputs.items():
+            for column in column_names(feature, name, self.learned_[name]):
+                if column in owners:
+                    raise ConfigError(
+                        f'features "{owners[column]}" and "{name}" both return the column "{column}": pass one of them '
+                        f'under another name, such as "{name}_2" with column="{name}"'
+                    )
+                owners[column] = name
+        return np.asarray(list(owners), dtype=object)
 
     def _columns(self, features: Mapping[str, Feature], split: Splitter | None) -> list[str]:
         """Return the columns that features, split and balance read, and the extra columns that features learn from."""

@@ -287,6 +287,8 @@ def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
             f'feature "{names[0]}" cannot learn from y for rows of type {type(rows).__name__}: use target= with the '
             "name of a column"
         )
+    if Y in frame.columns:
+        raise ColumnError(f'the column "{Y}" has the name of the column for y: rename it')
     if isinstance(frame, pd.DataFrame):
         y = y.array if isinstance(y, pd.Series) else column_or_1d(y, warn=True)
         check_consistent_length(frame, y)

@@ -7,13 +7,14 @@ from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from daskprep.display import join_names
+from daskprep.display import escape_unprintable, join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
 from daskprep.features.feature import CONFIG, FrameOutput
 from daskprep.split import Splitter
+from daskprep.storage.arrays import ROW_ID
 
 
 def make_features(feature_specs: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
@@ -41,16 +42,31 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
     for target in filter(features.__contains__, targets):
         if isinstance(target_feature := features[target], Category):
             target_feature.configure_as_target()
-    outputs: dict[str, str] = {}
     for name, feature in features.items():
         with column_error_context(name):
             validate(feature)
-        for output in all_outputs(feature):
-            if name + output in outputs:
-                raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both return "{name + output}"')
-            outputs[name + output] = name
+    check_outputs(features)
     _check_targets(targets, features)
     return features
+
+
+def check_outputs(features: Mapping[str, Feature]) -> None:
+    """Raise ConfigError for two features with one output, and for the names of columns that writes add."""
+    outputs: dict[str, str] = {}
+    for name, feature in features.items():
+        for suffix in all_outputs(feature):
+            output = name + suffix
+            if output in outputs:
+                raise ConfigError(
+                    f'features "{outputs[output]}" and "{name}" both return "{output}": pass one of them under another '
+                    f'name, such as "{name}_2" with column="{name}"'
+                )
+            if output == ROW_ID.name or output.startswith("\0"):  # as internal columns
+                raise ConfigError(
+                    f'a feature is called "{escape_unprintable(output)}", the name of a column that writes add: pass '
+                    "it under another name, with column= for its column"
+                )
+            outputs[output] = name
 
 
 def match_folds_to_split(

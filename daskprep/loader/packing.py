@@ -280,6 +280,9 @@ def _select_column(split: Split, packing: Packing) -> str:
             "create a loader for each, or join their texts in one column before writing"
         )
     output = split.output(columns[0])
-    if output.name in _EXTRA_OUTPUTS:
-        raise ConfigError(f'Packing: batches already have a tensor "{output.name}": rename the feature')
+    if taken := next((name for name in _EXTRA_OUTPUTS if name in split.columns), None):
+        raise ConfigError(
+            f'Packing: "{taken}" of the documents in "{output.name}" would replace the output "{taken}" of the '
+            f'dataset: pass its feature under another name, with column="{taken}"'
+        )
     return output.name

@@ -28,6 +28,7 @@ from daskprep.features.missing import NeighbourImputer
 from daskprep.features.timeseries import Timeseries
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
 from daskprep.passes.table import (
+    CompletedColumn,
     Parsed,
     PartitionCensus,
     PartitionContext,
@@ -201,11 +202,12 @@ def add_fold_numbers(
     features: Mapping[str, Contract],
     context: PartitionContext,
     table: pa.Table,
-    columns: dict[str, pa.Array],
+    columns: dict[str, CompletedColumn],
     training: np.ndarray,
 ) -> None:
     """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
     for name, assignment in context.cross_fit.items():
         if name in columns and isinstance(feature := features[name], SideColumnLearner):
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
-            columns[name] = feature._add_fold_numbers(columns[name], folds)
+            cells, is_missing = columns[name]
+            columns[name] = CompletedColumn(feature._add_fold_numbers(cells, folds), is_missing)

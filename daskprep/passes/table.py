@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -111,6 +111,13 @@ class Parsed:
     unreadable: dict[str, UnreadableCells]  # unreadable cells by feature, for features that have any
     # Cell type or declared order of the raw column, by feature.
     cell_types: dict[str, str] = field(default_factory=dict)
+
+
+class CompletedColumn(NamedTuple):
+    """A parsed column with imputed cells, and which of them were missing, if the feature indicates it."""
+
+    cells: pa.Array
+    is_missing: pa.Array | None
 
 
 def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
@@ -355,7 +362,7 @@ def completed_columns(
     table: pa.Table | None = None,
     missing_codes: dict[str, np.ndarray] | None = None,
     splits: np.ndarray | None = None,
-) -> dict[str, pa.Array]:
+) -> dict[str, CompletedColumn]:
     """Return parsed columns with missing cells imputed from neighbors, by fitted state and context.
 
     Cells that the fitted state shows to be unreadable become missing. Columns are removed from `parsed`. With `splits`,
@@ -373,8 +380,7 @@ def completed_columns(
                 )
                 if (cells := parsed.unreadable.get(name)) is not None:
                     missing_codes[name][cells.rows] = 2
-            if feature.missing_indicator:
-                columns[name + MISSING] = known.is_null()
+            is_missing = known.is_null() if feature.missing_indicator else None
             if (imputer := feature.imputer) is not None:
                 border_value = context.border_values.get(name)
                 if splits is not None and len(splits) and imputer.per_split and isinstance(border_value, dict):
@@ -388,14 +394,14 @@ def completed_columns(
             if len(unlearned):
                 cells = readable if table is None else table[feature.reads(name)[0]]
                 _collect_rejects(feature, name, UnreadableCells.of(cells, unlearned), context.number)
-        columns[name] = column
+        columns[name] = CompletedColumn(column, is_missing)
     return columns
 
 
 def encoded_outputs(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
-    columns: dict[str, pa.Array],
+    columns: dict[str, CompletedColumn],
     keep: np.ndarray,
     *,
     keep_media_cells: bool = False,
@@ -406,7 +412,7 @@ def encoded_outputs(
     """
     rows = None if keep.all() else pa.array(keep)
     for name, feature in features.items():
-        column, is_missing = columns.pop(name), columns.pop(name + MISSING, None)
+        column, is_missing = columns.pop(name)
         column = column if rows is None else column.filter(rows)
         with column_error_context(name):
             if keep_media_cells and isinstance(feature, MediaFeature):

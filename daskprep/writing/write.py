@@ -17,7 +17,6 @@ from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, GrownDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
-from daskprep.features.base import all_outputs
 from daskprep.passes.assignment import take_sample
 from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.fitting import bind_features, learn_source
@@ -28,7 +27,6 @@ from daskprep.sources.locations import has_room
 from daskprep.sources.opening import combine_splits
 from daskprep.split import split_from_dict
 from daskprep.steps.saved import error_context
-from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
@@ -64,12 +62,6 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     recipe = _resolve_recipe(recipe, source)
     if options.shards is None:
         options = dataclasses.replace(options, shards=not root.is_local)
-    for name, feature in recipe.features.items():
-        if ROW_ID.name in (name + output for output in all_outputs(feature)):
-            raise ConfigError(
-                f'a feature is called "{ROW_ID.name}", the name of the column of row numbers: rename it and pass '
-                f'column="{name}"'
-            )
     fingerprint = source_record(source, options)
     digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
