@@ -288,6 +288,26 @@ def test_hugging_face_folder_with_padding_configuration(tmp_path):
     assert tokenizer(pa.array(["c"])).to_pylist() == [["[CLS]", "c"]]
 
 
+@pytest.mark.parametrize("file", [None, "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("entry", ["filler", {"content": "filler", "lstrip": False}])
+def test_hugging_face_padding_need_not_be_an_added_token(tmp_path, file, entry):
+    tokenizers = pytest.importorskip("tokenizers")
+    ids = {"[UNK]": 0, "good": 1, "room": 2, "bad": 3, "[PAD]": 4, "filler": 5}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(ids, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    rows = pd.DataFrame({"x": ["good room", "bad"]})
+    text = dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path=str(tmp_path))
+    prep = dp.Preprocessor({"x": text}, split=None).fit(rows)
+    assert prep.encode(rows)["x"].tolist() == [[1, 2], [3, 4]]
+    if file:
+        digest = text.make_tokenizer().digest()
+        (tmp_path / file).write_text(json.dumps({"pad_token": entry, "unk_token": None}))
+        assert dp.Preprocessor({"x": text}, split=None).fit(rows).encode(rows)["x"].tolist() == [[1, 2], [3, 5]]
+        assert text.make_tokenizer().digest() != digest
+    assert prep.encode(rows)["x"].tolist() == [[1, 2], [3, 4]]
+
+
 def test_hugging_face_digest_depends_on_the_content(tmp_path):
     one = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "one.json"))
     same = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "two.json"))

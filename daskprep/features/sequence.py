@@ -22,6 +22,7 @@ from daskprep.features.feature import with_parameters
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.kernels import valid_mask
+from daskprep.pretrained import import_package
 from daskprep.steps.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,
@@ -32,7 +33,7 @@ from daskprep.steps.tokens import (
 )
 from daskprep.storage.security import check_trusted_path, path_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary
-from daskprep.tokenizers import Subwords, Tokenizer, expand, import_package
+from daskprep.tokenizers import Subwords, Tokenizer, expand
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _SUBWORDS = 20_000

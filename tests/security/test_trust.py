@@ -18,7 +18,7 @@ from sklearn.base import clone
 from tokenizers import Tokenizer, models
 
 import daskprep as dp
-from daskprep import serving, tokenizers
+from daskprep import pretrained, serving
 from daskprep.cli import program
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.reader import MediaReader
@@ -166,7 +166,7 @@ def test_model_of_a_saved_preprocessor_is_downloaded_only_with_trust(hub: list[A
     for load in (dp.Preprocessor.load, dp.Preprocessor.from_dict, serving.load, serving.Encoder):
         made: Any = state if load in (dp.Preprocessor.from_dict, serving.Encoder) else "saved.json"
         rows: Any = [row] if "serving" in load.__module__ else pd.DataFrame([row])
-        tokenizers._load.cache_clear()
+        pretrained.load_model.cache_clear()
         with pytest.raises(ConfigError, match=remedy):
             load(made).encode(rows)
         assert hub[-1] == ("somebody/model", {"local_files_only": True, "trust_remote_code": False})

@@ -1,0 +1,161 @@
+"""Trained tokenizers of other packages: Hugging Face's and SentencePiece."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from daskprep.errors import ConfigError, DaskprepError, MissingPackageError
+from daskprep.steps.tokens import WORD_START_MARK
+from daskprep.storage.security import require_safe
+
+BATCH_TEXTS = 4096  # texts in one call of the package tokenizers
+PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>")
+CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json")
+_DECODERS = {"ByteLevel": "byte_level", "Metaspace": "metaspace", "WordPiece": "wordpiece"}
+
+
+class PretrainedModel(NamedTuple):
+    """A trained tokenizer of another package."""
+
+    encode: Callable[[list[str]], Iterable[Sequence[int]]]  # returns the token ids of each text of a list
+    vocabulary: list[str]  # by id
+    pad_id: int | None  # None: the tokenizer has no such token
+    unk_id: int | None
+    digest: str  # of the tokenizer, by SHA-256
+    decoder: str = ""  # how tokens are joined to text: "byte_level", "metaspace", "wordpiece", or "" for spaces
+    added_ids: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # of the tokens added before and after each text
+
+
+def import_package(package: str) -> Any:
+    """Import and return an optional package; if it is missing, raise MissingPackageError with the pip command."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        hint = f"Install it with: pip install {package}"
+        raise MissingPackageError(f"This tokenizer needs the package {package}. {hint}") from error
+
+
+@lru_cache(maxsize=8)
+def load_model(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
+    """Load the model of a file, or, if `stamp` (its time and size) is None, of a name for transformers."""
+    if package == "tokenizers" and stamp is None:
+        return _from_transformers(path, cache_only)
+    try:
+        return _load_sentencepiece(path) if package == "sentencepiece" else _load_tokenizer_json(path)
+    except DaskprepError:
+        raise
+    except Exception as error:  # both packages raise errors without a common base
+        raise ConfigError(f'no tokenizer can be loaded from "{path}": {error}') from error
+
+
+def _load_sentencepiece(path: str) -> PretrainedModel:
+    """Return the model of a sentencepiece file, with its padding and unknown ids or None."""
+    library = import_package("sentencepiece")
+    require_safe("sentencepiece")
+    model = library.SentencePieceProcessor(model_file=path)
+    vocabulary = [model.id_to_piece(token_id) for token_id in range(model.get_piece_size())]
+    pad_id, unk_id = (None if token_id < 0 else token_id for token_id in (model.pad_id(), model.unk_id()))
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return PretrainedModel(model.encode, vocabulary, pad_id, unk_id, digest, "metaspace")
+
+
+def _load_tokenizer_json(path: str) -> PretrainedModel:
+    """Return the model of a tokenizer.json; padding is what files beside it name, its settings, or a usual token."""
+    backend = import_package("tokenizers").Tokenizer.from_file(path)
+    config = json.loads(backend.to_str())
+    padding, model = config["padding"] or {}, config["model"]
+    ids = (padding.get("pad_id"), *map(backend.token_to_id, PAD_TOKENS))
+    own_id = next((one for one in ids if one is not None), None)
+    named_id = backend.token_to_id(_read_pad_token(Path(path).parent) or "")
+    pad_id, content = own_id, Path(path).read_bytes()
+    if named_id not in (None, own_id):
+        pad_id, content = named_id, content + b"%d" % named_id
+    unk_id = model.get("unk_id", backend.token_to_id(model.get("unk_token") or ""))
+    return _from_backend(backend, pad_id, unk_id, hashlib.sha256(content).hexdigest())
+
+
+def _read_pad_token(folder: Path) -> str | None:
+    """Return the padding token in the files that transformers writes beside a tokenizer.json; None without."""
+    for file in (folder / name for name in CONFIG_FILES):
+        token = json.loads(file.read_bytes()).get("pad_token") if file.is_file() else None
+        token = token.get("content") if isinstance(token, dict) else token
+        if isinstance(token, str):
+            return token
+    return None
+
+
+def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
+    """Return the model of a name on the Hugging Face Hub; ConfigError if it is not cached or has no fast version."""
+    try:
+        load = import_package("transformers").AutoTokenizer.from_pretrained
+    except MissingPackageError as error:
+        if Path(name).is_dir():
+            raise ConfigError(f"no tokenizer.json in {name}: for other files, pip install transformers") from error
+        raise MissingPackageError(
+            f'no folder "{name}" to load a tokenizer from. For a name on the Hugging Face Hub, this tokenizer needs '
+            "the package transformers. Install it with: pip install transformers"
+        ) from error
+    require_safe("transformers")
+    try:
+        # If trust_remote_code has no value, transformers prompts on the terminal for models with custom code.
+        loaded = load(name, local_files_only=cache_only, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if cache_only:
+            raise ConfigError(
+                f'the tokenizer "{name}", which a saved Preprocessor names, is not a local folder and not in the cache '
+                "of Hugging Face. Download it first, or pass trusted=True to the call that loads the Preprocessor, if "
+                "you trust its author"
+            ) from error
+        raise ConfigError(f'the tokenizer "{name}" cannot be loaded: {error}') from error
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"The tokenizer {name} has no fast version, which would be a tokenizer.json")
+    digest = hashlib.sha256(backend.to_str().encode()).hexdigest()
+    return _from_backend(backend, loaded.pad_token_id, loaded.unk_token_id, digest)
+
+
+def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:
+    """Return the model of a tokenizer of the package tokenizers, without padding and truncation."""
+    backend.no_padding()
+    backend.no_truncation()
+    ids = backend.get_vocab(with_added_tokens=True)
+    vocabulary = [f"[no token {token_id}]" for token_id in range(max(ids.values(), default=-1) + 1)]
+    for token, token_id in ids.items():
+        vocabulary[token_id] = token
+
+    def encode(texts: list[str]) -> Iterable[Sequence[int]]:
+        for begin in range(0, len(texts), BATCH_TEXTS):
+            yield from (encoding.ids for encoding in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
+
+    added_ids = _find_added_ids(backend, vocabulary)
+    return PretrainedModel(encode, vocabulary, pad_id, unk_id, digest, _decoder_name(backend), added_ids)
+
+
+def _find_added_ids(backend: Any, vocabulary: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the ids of the tokens that a tokenizer adds before and after each text, such as [CLS] and [SEP]."""
+    if backend.num_special_tokens_to_add(is_pair=False):
+        for text in vocabulary:
+            encoding = backend.encode(text)
+            own = [i for i, is_added in enumerate(encoding.special_tokens_mask) if not is_added]
+            if own:
+                return tuple(encoding.ids[: own[0]]), tuple(encoding.ids[own[-1] + 1 :])
+    return (), ()
+
+
+def _decoder_name(backend: Any) -> str:
+    """Return how the decoder of a tokenizer of the package tokenizers joins tokens; "" for other decoders."""
+    decoder = json.loads(backend.to_str())["decoder"] or {}
+    for one in decoder.get("decoders", [decoder]):
+        if one.get("pattern") == {"String": WORD_START_MARK}:
+            return "metaspace"
+        if one.get("type") in _DECODERS:
+            return _DECODERS[one["type"]]
+    return ""
