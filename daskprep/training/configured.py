@@ -40,10 +40,11 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
             key = _key(options["data"])
             options["data"] = data_functions.setdefault(key, _build_data(options["data"], key, allowed, folder))
         for name in ("example_processors", "processors", "group_processors"):
-            value = options.get(name, [])
-            functions = value if isinstance(value, list | tuple) else [value]
-            options[name] = [_build(name, each, allowed) for each in functions]
-        return options | {"collate": _build("collate", options.get("collate"), allowed)}
+            if name in options:
+                value = options[name]
+                functions = value if isinstance(value, list | tuple) else [value]
+                options[name] = [_build(name, each, allowed) for each in functions]
+        return options | ({"collate": _build("collate", options["collate"], allowed)} if "collate" in options else {})
 
     return {
         role: {name: build_manager(spec) for name, spec in managers.items()}

@@ -125,6 +125,9 @@ class DataModule:
         loaded = load_config(config)
         if not isinstance(loaded, Mapping):
             raise ConfigError(f"the configuration must be a mapping of managers by role and name, not {loaded!r}")
+        for level in ("datamodule", "dataset_managers"):
+            if level in loaded:
+                raise ConfigError(f'"{level}" is no role: pass the mapping of roles and managers below it')
         managers = {role: by_name for role, by_name in loaded.items() if role != "overfit_batches"}
         names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         overfit = loaded.get("overfit_batches")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Unpack
 
 from daskprep.dataset import Dataset, Split, open_dataset
+from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
 from daskprep.loader.batch_iterator import Ranks
@@ -23,7 +24,15 @@ _OPTIONS_ELSEWHERE = {
     "world_size": "DataModule(rank=..., world_size=...)",
     "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
     "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
+    # Keys of xlm
+    "_target_": "data, which names a dataset, files or a function",
+    "full_name": "data: {huggingface: ..., split: ..., preprocessor: ...} or {files: ..., preprocessor: ...}",
+    "preprocess_function": "data: {files: ..., prepare: ...}",
+    "dataloader_kwargs": "its entries as options, such as batch_size, which counts the rows of all ranks",
+    "iterable_dataset_shards": "data: a function that returns prep.stream(...), for rows that are not written",
 }
+
+_MAX_NAMES = 5
 
 ROLES = ("train", "val", "test", "predict")
 STAGES = ("fit", "validate", "test", "predict")
@@ -81,7 +90,7 @@ class Manager:
         Stages in which it is opened: "fit", "validate", "test", "predict". None: according to its role; "val" means
         "fit" and "validate".
     columns_to_remove : iterable of str
-        Outputs to remove from batches. Removed outputs of a dataset are not read.
+        Outputs to remove from batches, which never hold the columns of the source. Removed outputs are not read.
     example_processors : iterable of callable or str
         Functions from one example, a dict of its values, to an example that torch collates.
     processors : iterable of callable or str
@@ -131,9 +140,8 @@ class Manager:
             raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
+        _check_names(options)
         for name in options:
-            if name in _OPTIONS_ELSEWHERE:
-                raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
             if name not in _LOADER_PARAMETERS:
                 hint = did_you_mean(name, [*_LOADER_PARAMETERS, *_PARAMETERS])
                 raise ConfigError(f'loaders have no option "{name}".{hint}')
@@ -146,6 +154,7 @@ class Manager:
             return value
         if not isinstance(value, Mapping):
             return cls(value)
+        _check_names(value)
         if "data" not in value:
             raise ConfigError(f'{dict(value)!r} lacks "data"; parameters of a Manager are: {", ".join(_PARAMETERS)}')
         return cls(**value)
@@ -238,10 +247,16 @@ class Manager:
         removed = dict.fromkeys(self.columns_to_remove)
         if removed and options.get("pack") is None:
             options["columns"] = self._select_columns(split, removed)
+        elif removed:
+            self._check_left(split, removed, options["pack"].columns)
         if self.batch_size is not None:
             options["batch_size"] = self.batch_size
         loader = split.loader(**options, rank=ranks.rank, world_size=ranks.world_size)
-        return loader, tuple(removed) if options.get("pack") is not None else ()
+        if (packing := options.get("pack")) is None:
+            return loader, ()
+        # Packing itself leaves out all outputs but the documents.
+        present = _as_tuple(packing.columns)
+        return loader, tuple(name for name in removed if name in present or name not in split.columns)
 
     def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
         """Return the columns of a split to read; raise ConfigError for removed columns that are unknown or targets."""
@@ -255,7 +270,17 @@ class Manager:
                 )
             if name in targets:
                 raise ConfigError(f'columns_to_remove: "{name}" is also in targets: remove it from one of them')
+        self._check_left(split, removed, split.columns)
         return [name for name in split.columns if name not in removed]
+
+    def _check_left(self, split: Split, removed: Mapping[str, None], columns: str | Iterable[str]) -> None:
+        """Raise ConfigError if no column but row ids is left."""
+        if removed.keys() >= set(_as_tuple(columns)) and not self.options.get("row_ids"):
+            names = join_names(list(removed), _MAX_NAMES)
+            raise ConfigError(
+                f"columns_to_remove names all outputs of {split.dataset.url} ({names}), so nothing is left in a batch. "
+                "They are encoded, and batches never hold columns of the source: leave columns_to_remove out"
+            )
 
     def _refuse(self, options: Mapping[str, Any], reason: str, data: Any) -> None:
         """Raise ConfigError for the first option, Packing included, that is set; `reason` follows its name."""
@@ -275,6 +300,13 @@ class Manager:
                 f"{stream!r} has world_size={actual}, but there are {world_size} ranks: pass a function of rank and "
                 "world_size that creates the stream"
             )
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Raise ConfigError for the first option that belongs elsewhere."""
+    for name in names:
+        if name in _OPTIONS_ELSEWHERE:
+            raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -51,6 +51,9 @@ def test_columns_to_remove_includes_added_outputs(dataset):
     packed = dp.Manager(dataset, 4, group_processors=[packing], columns_to_remove="position_ids")
     assert set(next(iter(opened(packed)))) == {"steps", "document_ids"}
 
+    dropped = dp.Manager(dataset, 4, group_processors=[packing], columns_to_remove=["price", "document_ids"])
+    assert set(next(iter(opened(dropped)))) == {"steps", "position_ids"}
+
     loader = dataset["test"].loader(4, shuffle=False, targets="sold", row_ids=True)
     inputs, sold = next(iter(opened(dp.Manager(loader, columns_to_remove=["price", "area", "steps"]))))
     assert set(inputs) == {"row_id"}
@@ -102,6 +105,11 @@ REFUSED = [
     ({"data": "a.dp", "batchsize": 8}, 'no option "batchsize". Did you mean "batch_size"'),
     ({"data": "a.dp", "rank": 1}, "rank is not an option of a Manager"),
     ({"data": "a.dp", "overfit_batches": 1}, "overfit_batches is not an option of a Manager"),
+    ({"_target_": "xlm.Manager", "full_name": "a/train"}, "_target_ is not an option of a Manager: use data"),
+    ({"full_name": "a/train"}, "full_name is not an option of a Manager: use data: {huggingface"),
+    ({"data": "a.dp", "preprocess_function": "a.b"}, "use data: {files: ..., prepare"),
+    ({"data": "a.dp", "dataloader_kwargs": {"batch_size": 8}}, "use its entries as options, such as batch_size"),
+    ({"data": "a.dp", "iterable_dataset_shards": 3}, "a function that returns prep.stream"),
     ({"data": "a.dp", "stages": "vali"}, 'no stage "vali". Did you mean "validate"'),
     ({"data": "a.dp", "split": 3}, "split=3"),
     ({"data": "a.dp", "shuffle": True}, "shuffle=True is for training only"),
@@ -123,6 +131,11 @@ REFUSED_OPENING = [
     ({"columns_to_remove": ["prise"]}, 'no output "prise".*Did you mean "price"'),
     ({"columns_to_remove": ["sold"], "targets": "sold"}, '"sold" is also in targets'),
     ({"columns_to_remove": ["sold"], "columns": ["price"]}, "columns and columns_to_remove exclude each other"),
+    (
+        {"columns_to_remove": "steps", "group_processors": dp.Packing(8, "steps")},
+        r"names all outputs of .* \(steps\), so nothing",
+    ),
+    ({"columns_to_remove": ["price", "area", "steps", "sold"]}, "names all outputs of .* nothing is left"),
 ]
 
 
@@ -183,3 +196,11 @@ def test_incompatible_streams_raise(dataset):
         opened(dp.Manager(shuffled, 16), "train")
     with pytest.raises(ConfigError, match="has world_size=1, but there are 2 ranks"):
         opened(dp.Manager(shuffled), "train", rank=0, world_size=2)
+
+
+@pytest.mark.parametrize("level", ["datamodule", "dataset_managers"])
+def test_levels_of_xlm_raise(level):
+    with pytest.raises(ConfigError, match=f'"{level}" is no role: pass the mapping of roles'):
+        dp.DataModule.from_config({level: {"train": {"lm": {"data": {"dataset": "a.dp"}}}}})
+    with pytest.raises(ConfigError, match=r"^{'split': 'train'} lacks \"data\""):
+        dp.DataModule.from_config({"train": {"lm": {"split": "train"}}})
