@@ -97,10 +97,15 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     feature.normalization = shape.network if style == "network" else shape.linear
     if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
-    if style == "linear" or facts.distinct.count < _MANY_VALUES:
-        return shape.reason
-    feature.encoding = "piecewise_linear"
-    return f"{shape.reason}, piecewise linear, since it has many values"
+    reason = shape.reason
+    if style == "network" and facts.distinct.count >= _MANY_VALUES:
+        feature.encoding = "piecewise_linear"
+        reason += ", piecewise linear, since it has many values"
+    if (sentinels := facts.sentinels) and (other := _classify_shape(facts, sentinels)) is not shape:
+        without = other.network if style == "network" else other.linear
+        marks = " and ".join(f"{number:.0f}" for number in sentinels)
+        reason += f', or normalization="{without}" once null_values lists {marks}'
+    return reason
 
 
 def _encode_date(feature: Date, facts: ColumnFacts) -> str:
@@ -129,11 +134,18 @@ _SPIKED = _Shape("yeo_johnson", "yeo_johnson", "a power transform, since it is s
 _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, since tails are long")
 
 
-def _classify_shape(facts: ColumnFacts) -> _Shape:
-    """Classify the distribution of numbers from the sampled distinct values, independently of the partitioning."""
+def _classify_shape(facts: ColumnFacts, sentinels: Sequence[float] = ()) -> _Shape:
+    """Classify the distribution of numbers from the sampled distinct values, independently of the partitioning.
+
+    `sentinels` are numbers to leave out.
+    """
     texts, total = facts.distinct.texts, facts.distinct.total
-    counts = facts.distinct.counts[: len(texts)]
+    counts, span = facts.distinct.counts[: len(texts)], facts.range
     numbers = guess_and_parse(texts, counts)[1].to_numpy(zero_copy_only=False)
+    if sentinels:
+        numbers, span = np.where(np.isin(numbers, sentinels), np.nan, numbers), facts.range_without_sentinels
+        total -= sum(facts.sentinel_counts[number] for number in sentinels)
+        counts = np.where(np.isnan(numbers), 0, counts)
     order = np.argsort(numbers, kind="stable")[: int(np.isfinite(numbers).sum())]
     if not len(order):
         return _EVEN
@@ -141,13 +153,13 @@ def _classify_shape(facts: ColumnFacts) -> _Shape:
     weights = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
     unsampled = total - float((counts * weights).sum())
     if 2 * max(counts.max(), unsampled) >= total:
-        return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
+        return _ONE_VALUE if min(numbers[order[0]], span.min) < 0 else _COUNTS
     spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), unsampled) > _SPIKE * total
     numbers, below = numbers[order], np.cumsum((counts * weights)[order])
     low, middle, high = (float(numbers[np.searchsorted(below, quantile * below[-1])]) for quantile in (0.05, 0.5, 0.95))
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
         return _SPIKED if spiked else _LOPSIDED
-    longest = max(max(numbers[-1], facts.range.max) - middle, middle - min(numbers[0], facts.range.min))
+    longest = max(max(numbers[-1], span.max) - middle, middle - min(numbers[0], span.min))
     return _TAILED if longest > _FAR * (high - low) else _EVEN
 
 

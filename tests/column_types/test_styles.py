@@ -216,3 +216,15 @@ def test_dates_for_linear_models_are_cyclic_parts_and_years():
         assert (found["seen"].since, found["seen"].since_unit) == ("2022-01-01", "years")
         table = dp.Preprocessor(dict(found)).fit_transform(pd.DataFrame({"seen": column}))
         assert np.abs(table).max() < 2
+
+
+@pytest.mark.parametrize(("style", "normalization"), [("network", "zscore"), ("linear", "zscore")])
+def test_reason_names_the_normalization_without_marks_of_missing_values(style, normalization):
+    ages = np.random.default_rng(0).normal(40, 10, ROWS).round(1)
+    marked = np.where(np.arange(ROWS) % 50, ages, -999)
+    found = inferred(pd.DataFrame({"age": marked}), style, targets=None)
+    assert found["age"].normalization == "robust"
+    assert f', or normalization="{normalization}" once null_values lists -999' in found.reasons["age"]
+    declared = inferred(pd.DataFrame({"age": np.where(marked == -999, np.nan, marked)}), style, targets=None)
+    assert declared["age"].normalization == normalization
+    assert "once" not in declared.reasons["age"]
