@@ -24,7 +24,7 @@ _TOP_LEVEL_MODEL_KEYS = (
     "trainer", "training", "trust_remote_code",
 )
 _FEATURE_MODEL_KEYS = (
-    "active", "augmentation", "calibration", "class_similarities", "clip", "decoder", "default_validation_metric",
+    "active", "calibration", "class_similarities", "clip", "decoder", "default_validation_metric",
     "dependencies", "encoder", "input_size", "loss", "num_classes", "proc_column", "reduce_dependencies",
     "reduce_input", "softmax", "threshold", "threshold_percentile", "tied", "top_k", "vector_size",
 )
@@ -76,7 +76,8 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
         rewrite(new)
-    notes = [*_move_module_keys(new), *_apply_encoders(new), *_replace_removed_parameters(new)]
+    notes = [*_drop_augmentation(new), *_move_module_keys(new), *_apply_encoders(new)]
+    notes += _replace_removed_parameters(new)
     _apply_language_model(new)
     notes += _drop_unread_parameters(new)
     _drop_model_keys(new)
@@ -255,6 +256,15 @@ def _drop_unread_parameters(config: Section) -> Iterator[str]:
             value, reason = params.pop(key), DROPPED_PARAMETERS.get(key)
             if key not in IGNORED_PARAMETERS and not (reason and _is_unset(value)):
                 yield f"{key} of {owner_name} is ignored: {reason or f'type {kind} has no such parameter'}"
+
+
+def _drop_augmentation(config: Section) -> Iterator[str]:
+    """Remove the augmentation of features and of the defaults of types, in place; yield a note for each that is set."""
+    owners = [(f'"{entry.get("name")}"', entry) for entry in _iterate_entries(config)]
+    owners += [(f"defaults.{kind}", section) for kind, section in _subsection(config, "defaults").items()]
+    for owner, section in owners:
+        if isinstance(section, dict) and not _is_unset(section.pop("augmentation", None)):
+            yield f"augmentation of {owner} is ignored: pass augment= to a loader, such as dp.Mirror()"
 
 
 def _drop_model_keys(config: Section) -> None:

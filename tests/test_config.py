@@ -240,6 +240,17 @@ def test_unset_dropped_parameters_are_accepted(key, value):
     assert params_of(feature_of("text", {key: value})) == params_of(Text(**LUDWIGS["text"]))
 
 
+@pytest.mark.parametrize("value", [True, [{"type": "random_horizontal_flip"}]])
+@pytest.mark.parametrize("entry", ["feature", "defaults"])
+def test_augmentation_is_noted(entry, value):
+    key = {"augmentation": value}
+    config = config_of("image", **key) if entry == "feature" else config_of("image") | {"defaults": {"image": key}}
+    arguments, [note] = read_with_notes(config)
+    owner = '"x"' if entry == "feature" else "defaults.image"
+    assert note == f"augmentation of {owner} is ignored: pass augment= to a loader, such as dp.Mirror()."
+    assert params_of(arguments["features"]["x"]) == params_of(Image(**LUDWIGS["image"]))
+
+
 def test_unset_settings_are_accepted():
     unset = {"sample_ratio": 1.0, "sample_size": None, "oversample_minority": None, "undersample_majority": None}
     assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
@@ -736,7 +747,7 @@ def test_every_feature_round_trips_through_yaml_and_json(kind, data):
 
 def test_media_parameters_without_effect_are_ignored():
     params = {"height": 8, "width": 9, "num_classes": 2, "in_memory": True, "num_processes": 4, "mode": "eager"}
-    image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
+    image = feature_of("image", params, augmentation=False, encoder={"type": "stacked_cnn"})
     assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager", **LUDWIGS["image"]))
     audio = feature_of("audio", {"audio_file_length_limit_in_s": 1.5, "type": "stft", "in_memory": False})
     assert params_of(audio) == params_of(Audio(**LUDWIGS["audio"] | {"audio_file_length_limit_in_s": 1.5}, type="stft"))
