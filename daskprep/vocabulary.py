@@ -407,6 +407,25 @@ class Vocabulary:
         frequencies = np.concatenate([self.frequencies, np.zeros(len(tokens), np.int64)])
         return Vocabulary(pa.concat_arrays([self.tokens, tokens]), frequencies, self.specials)
 
+    def removed_names(self, ids: np.ndarray) -> dict[str, str]:
+        """Return "<REMOVED id>" by token, for the tokens with some ids; in more brackets if a token is called so."""
+        names = np.array([f"<REMOVED {number}>" for number in ids.tolist()], object)
+        while True:
+            others = self.find_ids(pa.array(names, pa.string()))
+            if not (taken := (others >= 0) & (others != ids)).any():
+                break
+            names[taken] = [f"<{name}>" for name in names[taken]]
+        return dict(zip(self.tokens.take(pa.array(ids, pa.int64())).to_pylist(), names.tolist(), strict=True))
+
+    def rename(self, names: Mapping[str, str]) -> Vocabulary:
+        """Return a vocabulary with the tokens among `names` renamed."""
+        if not names:
+            return self
+        ids = self.find_ids(pa.array(list(names), pa.string()))
+        renamed = np.isin(np.arange(len(self)), ids)
+        texts = pa.array(list(names.values()), pa.string()).take(pa.array(np.argsort(ids)))
+        return Vocabulary(pc.replace_with_mask(self.tokens, pa.array(renamed), texts), self.frequencies, self.specials)
+
     def starts_with(self, other: Vocabulary) -> bool:
         """Return whether this vocabulary starts with all tokens of `other` and their frequencies."""
         return Vocabulary(self.tokens.slice(0, len(other)), self.frequencies[: len(other)], self.specials) == other

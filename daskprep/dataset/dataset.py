@@ -429,8 +429,8 @@ class Dataset(StoredDataset):
         dict
             The receipt, which is also stored as "purge-00001.json". "row_ids" are listed by part. "files" are those
             that were written again, with their SHA-256 before and after. "removed_versions", the number of
-            "removed_tokens" by feature and the time at which it "finished" follow. Without rows to remove, no file is
-            written.
+            "removed_tokens" and "removed_samples" by feature, the fields of the fitted states that are "kept" and the
+            time at which it "finished" follow. Without rows to remove, no file is written.
         """
         from daskprep.writing.deleting import purge_rows  # noqa: PLC0415 as above
 

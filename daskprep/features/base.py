@@ -165,6 +165,14 @@ class Learned:
         del fresh
         return self, {}
 
+    def redact(self, lost: Mapping[str, Integers]) -> Self:
+        """Return this state without texts of removed rows: samples of unreadable cells, and the tokens `lost`.
+
+        `lost` has the ids of tokens by output. Each becomes "<REMOVED id>", so that all ids stay.
+        """
+        del lost
+        return dataclasses.replace(self, invalid_samples=())
+
     def extends(self, other: Learned) -> bool:
         """Return whether `grow` may have made this state of `other`: rows encoded with either are encoded alike."""
         return type(self) is type(other) and self.to_state() == other.to_state()
@@ -282,9 +290,18 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return "correct the data"
 
     @property
+    def _counts_tokens(self) -> bool:
+        """Whether a vocabulary in the fitted state has tokens of the rows, which can be renamed."""
+        return False
+
+    @property
     def _grows(self) -> bool:
         """Whether tokens of new rows may be added to the fitted state without a change to other ids."""
-        return False
+        return self._counts_tokens
+
+    def _redact(self, learned: LearnedT, lost: Mapping[str, Integers]) -> LearnedT:
+        """Return the fitted state as `Learned.redact`."""
+        return learned.redact(lost)
 
     @property
     def _expands(self) -> bool:

@@ -19,7 +19,7 @@ from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import CellKind
-from daskprep.features.tokens import LearnedTokens
+from daskprep.features.tokens import LearnedTokens, rename_texts
 from daskprep.kernels import plain_values, valid_mask
 from daskprep.permutation import Integers, hash_strings
 from daskprep.sources.cells import as_text
@@ -75,6 +75,13 @@ class LearnedCategory(LearnedTokens):
         if grown.cell_type is not None and restorable_type(labels, grown.cell_type) is None:
             grown = replace(grown, cell_type=None)  # decoded labels are text from here on
         return grown, counts
+
+    def redact(self, lost: Mapping[str, Integers]) -> Self:
+        if not (names := self._new_names(lost)):
+            return super().redact(lost)
+        # Decoded labels are text from here on, as a removed one is neither a number nor a truth value.
+        declared_order = rename_texts(self.declared_order, names)
+        return replace(super().redact(lost), cell_type=None, declared_order=declared_order)
 
     def extends(self, other: Learned) -> bool:
         cell_type = other.cell_type if isinstance(other, LearnedCategory) and self.cell_type is None else self.cell_type
@@ -205,9 +212,19 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return self.handle_unknown in ("error", "drop_row")
 
     @property
+    def _counts_tokens(self) -> bool:
+        return self.order is None and self.hash_buckets is None
+
+    @property
     def _grows(self) -> bool:
-        has_buckets = bool(self.hash_buckets or self.oov_buckets)
-        return self.order is None and self.transform_to == "ids" and not has_buckets
+        return self._counts_tokens and self.transform_to == "ids" and not self.oov_buckets
+
+    def _redact(self, learned: LearnedCategory, lost: Mapping[str, Integers]) -> LearnedCategory:
+        if self.transform_to != "ids" and not learned.declared_order and len(lost.get("", ())):
+            # Removed names would be elsewhere in the order of the values, and with them the columns of `transform`.
+            values = learned.values(_order_values(self, learned)["ids"])
+            learned = replace(learned, declared_order=tuple(values.to_pylist()[: len(values) - learned.buckets]))
+        return super()._redact(learned, lost)
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:

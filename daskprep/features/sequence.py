@@ -17,11 +17,12 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Tensor
-from daskprep.features.checking import memoize
+from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, rename_texts, token_lists
 from daskprep.kernels import valid_mask
+from daskprep.permutation import Integers
 from daskprep.pretrained import import_package
 from daskprep.steps.tokens import (
     CONTINUATION_MARK,
@@ -55,6 +56,12 @@ class LearnedSequence(LearnedTokens):
     last_ids: tuple[int, ...] = ()  # after it: truncation keeps both
 
     added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids")
+
+    def redact(self, lost: Mapping[str, Integers]) -> Self:
+        names, weights = self._new_names(lost), self.str2idf
+        if weights is not None:
+            weights = {names.get(token, token): weight for token, weight in weights.items()}
+        return dataclasses.replace(super().redact(lost), str2idf=weights)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -247,8 +254,12 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return False
 
     @property
+    def _counts_tokens(self) -> bool:
+        return super()._counts_tokens and self.vocab_file is None
+
+    @property
     def _grows(self) -> bool:
-        return super()._grows and self.vocab_file is None and not self.counts_documents()
+        return super()._grows and not self.counts_documents()
 
     def fingerprint(self) -> str:
         if self.vocab_file is None:
@@ -386,6 +397,16 @@ class LearnedText(Learned):
         first = dataclasses.replace(self, word=other.word, char=other.char)
         return self.char.extends(other.char) and Learned.extends(first, other)
 
+    def redact(self, lost: Mapping[str, Integers]) -> Self:
+        word, char = ({"": lost.get(output, np.zeros(0, np.int64))} for output in ("_word", "_char"))
+        fill = self.fill_value
+        if isinstance(fill, Mapping):
+            names = {"word": self.word._new_names(word), "char": self.char._new_names(char)}
+            fill = {level: rename_texts(fill[level], own) for level, own in names.items()}
+        return dataclasses.replace(
+            super().redact(lost), word=self.word.redact(word), char=self.char.redact(char), fill_value=fill
+        )
+
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_state(), "word": self.word.to_dict(), "char": self.char.to_dict()}
 
@@ -479,6 +500,17 @@ class Text(TextParameters, Sequence):
                 raise ConfigError(f"Text: fill_value {value!r:.80} must be one text, or have word and char")
             return _combine_levels({level: one.parse_fill(values[level]) for level, one in levels.items()})
         return super().parse_fill(value)
+
+    def _redact(self, learned: Any, lost: Mapping[str, Integers]) -> Any:
+        if self.level == "both" and isinstance(learned.fill_value, str):
+            encoded = encode_fill_value(self, learned)
+            if any(np.isin(encoded[output], ids).any() for output, ids in lost.items()):
+                # As tokens, since a tokenizer would split the name of a removed one.
+                parsed = self.parse_fill(learned.fill_value)
+                lists = {level: token_lists(parsed.field(level)) for level in self._levels}
+                fill = {level: one.values.take(pa.array(one.codes)).to_pylist() for level, one in lists.items()}
+                learned = dataclasses.replace(learned, fill_value=fill)
+        return super()._redact(learned, lost)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         # Different cells may have equal words, but have different characters.

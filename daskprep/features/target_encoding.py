@@ -19,6 +19,7 @@ from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, o
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import matrix_to_lists
+from daskprep.permutation import Integers
 from daskprep.split import GroupSplit, KFold, Splitter
 from daskprep.split.times import TimeSplitter
 from daskprep.steps.classes import TargetEncodingParameters
@@ -54,6 +55,25 @@ class LearnedTargetEncoding(LearnedTokens):
         if not len(encodings):
             raise ValueError("encodings are empty")
         return dataclasses.replace(learned, encodings=encodings.reshape(-1, len(learned.vocabulary), columns))
+
+    def redact(self, lost: Mapping[str, Integers]) -> LearnedTargetEncoding:
+        encodings, ids = self.encodings.copy(), lost.get("", np.zeros(0, np.int64))
+        encodings[:, ids] = encodings[:, :1]
+        return dataclasses.replace(super().redact(lost), encodings=encodings)
+
+    def values_of(self, encoded: np.ndarray, others: int) -> Integers:
+        """Return the ids of values that may have no other training rows than `encoded` ones, and `others` at most.
+
+        A row is encoded by all training rows, or by the rows outside its fold. Rare values share encodings: their ids
+        may be returned, too.
+        """
+        present, counts = np.unique(encoded.reshape(len(encoded), -1)[:, 0], return_counts=True)
+        possible = np.sort(self.encodings[..., 0], axis=0)
+        positions = np.minimum(np.searchsorted(present, possible), len(present) - 1)
+        rows = np.where(present[positions] == possible, counts[positions], 0)
+        rows[1:][possible[1:] == possible[:-1]] = 0
+        most = rows.sum(axis=0)
+        return np.flatnonzero((most > 0) & (self.vocabulary.frequencies <= most + others))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LearnedTargetEncoding) and self.to_dict() == other.to_dict()
@@ -128,6 +148,14 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         learned_folds, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
         if learned_folds != folds:
             raise ValueError(f"the fitted state has {learned_folds} folds, but folds={folds}")
+
+    @property
+    def _counts_tokens(self) -> bool:
+        return True
+
+    @property
+    def _grows(self) -> bool:
+        return False
 
     @property
     def _cross_fit(self) -> KFold | None:

@@ -16,6 +16,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import TokenCodes, plain_values, valid_mask
+from daskprep.permutation import Integers
 from daskprep.sources.cells import as_text
 from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
@@ -169,6 +170,19 @@ class LearnedTokens(Learned):
             return self, {}
         return dataclasses.replace(self, vocabulary=self.vocabulary.extend(tokens)), {"": counts}
 
+    def redact(self, lost: Mapping[str, Integers]) -> Self:
+        names = self._new_names(lost)
+        return dataclasses.replace(
+            super().redact(lost),
+            vocabulary=self.vocabulary.rename(names),
+            fill_value=rename_texts(self.fill_value, names),
+        )
+
+    def _new_names(self, lost: Mapping[str, Integers], output: str = "") -> dict[str, str]:
+        """Return the names that replace the tokens with the ids `lost`; a state that grew later has more ids."""
+        ids = lost.get(output, np.zeros(0, np.int64))
+        return self.vocabulary.removed_names(ids[ids < len(self.vocabulary)])
+
     def extends(self, other: Learned) -> bool:
         if not isinstance(other, LearnedTokens) or not self.vocabulary.starts_with(other.vocabulary):
             return False
@@ -184,6 +198,13 @@ class LearnedTokens(Learned):
     def num_embeddings(self) -> int:
         """Number of rows of an embedding of the ids."""
         return len(self.vocabulary)
+
+
+def rename_texts(value: Any, names: Mapping[str, str]) -> Any:
+    """Return a text, or the items of a list or tuple of texts, by their new names; other values are unchanged."""
+    if isinstance(value, list | tuple):
+        return type(value)(rename_texts(one, names) for one in value)
+    return names.get(value, value) if isinstance(value, str) else value
 
 
 def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
@@ -236,7 +257,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         return super().advice(learned)
 
     @property
-    def _grows(self) -> bool:
+    def _counts_tokens(self) -> bool:
         tokenizer = self.make_tokenizer()
         return tokenizer.model is None and not isinstance(tokenizer, Subwords)
 
@@ -276,8 +297,9 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:
             value = specials.symbol("unknown") or value
-        if isinstance(value, str) and value in specials.symbols:
-            return self.as_parsed(_from_lists(pa.array([[value]]), lowercase=False))
+        if isinstance(value, list) or (isinstance(value, str) and value in specials.symbols):
+            tokens = value if isinstance(value, list) else [value]  # a list was learned, and is not to be lowercased
+            return self.as_parsed(_from_lists(self._fill_cell(tokens), lowercase=False))
         return super().parse_fill(value)
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:

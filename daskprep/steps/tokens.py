@@ -168,6 +168,8 @@ class TokenRowEncoder(RowEncoder):
         return not self.ids.keys() >= set(self.tokens_of(cell) or ())
 
     def read_fill(self, fill: Any) -> Any:
+        if isinstance(fill, list):  # tokens of the vocabulary, or names of removed ones, which are not lowercased
+            return self.build_row(fill)
         return self.read(self.symbols["unknown"] if fill == "<UNK>" else fill)
 
     def tokens_of(self, cell: Any) -> list[str] | None:

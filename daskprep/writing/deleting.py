@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
@@ -20,13 +21,14 @@ from daskprep.dataset.filtered import REJECTED, FilteredDataset, HiddenRows, Sto
 from daskprep.dataset.joined import JoinedDataset, open_folder
 from daskprep.errors import ConfigError
 from daskprep.permutation import Integers
+from daskprep.steps.saved import parse_json
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, Versions, part_folder, read_versions
 from daskprep.storage.reading import column_array, read_block, read_exact, read_table
 from daskprep.storage.tables import REJECTS, encode_table
-from daskprep.writing.redacting import find_lost_tokens, redacted_state
+from daskprep.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.writing.rejects import encode_rejects
 from daskprep.writing.versions import next_version, roll_forward
 
@@ -129,7 +131,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
     """Remove the deleted rows from the files of a dataset, and return the receipt, as `Dataset.purge` documents it.
 
     The receipt is written twice: before the list of versions, which commits, and at the end. If the work is killed in
-    between, the next call completes it, and has the same receipt but for the time.
+    between, the next call completes it, and has the same receipt but for the time. Receipts decide nothing else.
     """
     root = editable_root(dataset, "purge")
     with root.lock():
@@ -137,27 +139,53 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
         versions = listed_versions(root, parts)
-        numbers = [one for one in root.children() if _RECEIPT.fullmatch(one)]
-        name = f"purge-{len(numbers) + 1:05d}.json"
-        receipt: dict[str, Any] = {"row_ids": [], "files": {}, "removed_versions": [], "finished": None}
-        if numbers:
-            last = json.loads(root.read(max(numbers)))
-            if last["finished"] is None:
-                name = max(numbers)
-                receipt = last if set(last["manifests"]) <= set(versions.digests) else receipt
-        if not receipt["files"]:
-            count, deleted = versions.states[-1] or (len(parts), None)
-            stored = [_still_stored(*one) for one in zip(parts, read_deleted(root, deleted, count), strict=True)]
-            if not any(any(map(len, one.values())) for one in stored):
-                return {**receipt, "row_ids": [[] for _ in parts]}
-            versions, receipt = _commit(root, current, parts, stored, versions, name)
+        count, deleted = versions.states[-1] or (len(parts), None)
+        hidden = read_deleted(root, deleted, count)
+        stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
+        unfinished = _read_unfinished(root, versions)
+        if any(any(map(len, one.values())) for one in stored):
+            numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if _RECEIPT.fullmatch(one))
+            name = f"purge-{max(numbers, default=0) + 1:05d}.json"
+            purged = sum(
+                len(own[split]) - len(rows)
+                for own, kept_rows in zip(hidden, stored, strict=True)
+                for split, rows in kept_rows.items()
+                if split != REJECTED
+            )
+            versions, unfinished[name] = _commit(root, current, parts, stored, purged, versions, name)
             roll_forward(root)
         kept = {state[1] for state in versions.states if state is not None}
         root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
         open_folder(root, dataset.base_dir, trusted=dataset.trusted).clear_cache(unused=True)
-        receipt["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-        root.write(name, _to_json(receipt))
+        receipt: dict[str, Any] = {
+            "row_ids": [[] for _ in parts],
+            "files": {},
+            "removed_versions": [],
+            "finished": None,
+        }
+        for name, receipt in unfinished.items():
+            receipt["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+            root.write(name, _to_json(receipt))
         return receipt
+
+
+def _read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any]]:
+    """Return the receipts without a time by file name, and remove receipts of a purge that was not committed.
+
+    A file that is no receipt is left alone: only people need it.
+    """
+    unfinished = {}
+    for name in sorted(filter(_RECEIPT.fullmatch, root.children())):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            receipt = parse_json(root.read(name))
+            if receipt["finished"] is not None or not {"row_ids", "files"} <= receipt.keys():
+                continue
+            removed = [versions.states[number - 1 : number] for number in receipt["removed_versions"]]
+            if removed and all(one == (None,) for one in removed):
+                unfinished[name] = receipt
+            else:
+                root.remove(name)
+    return unfinished
 
 
 def _to_json(receipt: Mapping[str, Any]) -> bytes:
@@ -174,15 +202,26 @@ def _still_stored(part: Dataset, hidden: HiddenRows) -> HiddenRows:
 
 
 def _commit(
-    root: Folder, current: Dataset, parts: Sequence[Dataset], rows: Sequence[HiddenRows], versions: Versions, name: str
+    root: Folder,
+    current: Dataset,
+    parts: Sequence[Dataset],
+    rows: Sequence[HiddenRows],
+    purged: int,
+    versions: Versions,
+    name: str,
 ) -> tuple[Versions, dict[str, Any]]:
     """Write the parts with `rows` again without them, then the receipt, and then the list of versions.
 
-    Return the new list and the receipt.
+    `purged` is the number of rows that were removed before. Return the new list and the receipt.
     """
     digests, ids, files = list(versions.digests), [], dict[str, Any]()
     changed = [number for number, own in enumerate(rows) if any(map(len, own.values()))]
-    lost = find_lost_tokens(current, parts, rows)
+    positions = [
+        (part[split], own[split])
+        for part, own in zip(parts, rows, strict=True)
+        for split in own.keys() & part.splits.keys()
+    ]
+    lost = find_lost_tokens(current, positions, purged)
     for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
         splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
         ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())
@@ -197,11 +236,14 @@ def _commit(
     _, deleted = versions.states[-1] or (0, None)
     states = [one if one and (one[1] == deleted or one[0] <= changed[0]) else None for one in versions.states]
     removed = [number for number, one in enumerate(versions.states, start=1) if one != states[number - 1]]
+    learned = current.learned
     receipt = {
         "row_ids": ids,
         "files": files,
         "removed_versions": removed,
-        "removed_tokens": {name: sum(len(one) for _, one in outputs) for name, outputs in lost.items()},
+        "removed_tokens": {name: sum(map(len, outputs.values())) for name, outputs in lost.items()},
+        "removed_samples": {name: len(one.invalid_samples) for name, one in learned.items() if one.invalid_samples},
+        "kept": {name: kept_fields(current.features[name], one) for name, one in learned.items()},
         "manifests": sorted(set(digests) - set(versions.digests)),
         "finished": None,
     }

@@ -2,78 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.dataset import Dataset
-from daskprep.dataset.filtered import HiddenRows
+from daskprep.dataset.split import Split
+from daskprep.features import Feature, Learned
+from daskprep.features.target_encoding import LearnedTargetEncoding
+from daskprep.features.tokens import LearnedTokens, token_lists
 from daskprep.permutation import Integers
-from daskprep.state import METADATA, state_files, state_from_files
-from daskprep.vocabulary import Vocabulary
+from daskprep.state import mark_received_paths, restore, state_files, state_from_files
 
 _READ_ROWS = 1 << 18
+_NO_IDS = np.empty(0, np.int64)
 
-LostTokens = Mapping[str, list[tuple[pa.StringArray, Integers]]]
-"""By feature, the tokens of the vocabulary of each output, and the ids of those that no row has any longer."""
+LostTokens = Mapping[str, Mapping[str, Integers]]
+"""By feature and output, the ids of tokens that no row has any longer."""
+Positions = Sequence[tuple[Split, Integers]]
+"""Positions of rows in splits."""
 
 
-def find_lost_tokens(current: Dataset, parts: Sequence[Dataset], rows: Sequence[HiddenRows]) -> LostTokens:
-    """Return the tokens that only some stored `rows` of the parts have, and no row of the dataset `current`.
+def find_lost_tokens(current: Dataset, removed: Positions, purged: int) -> LostTokens:
+    """Return the tokens that only `removed` rows have, and no row of the dataset `current`.
 
-    Vocabularies that do not grow, such as those from files, are left out.
+    Vocabularies that are not counted from rows, such as those from files, are left out, and so is a constant fill
+    value. `purged` is the number of rows that earlier calls removed.
     """
-    lost: dict[str, list[tuple[pa.StringArray, Integers]]] = {}
+    lost: dict[str, dict[str, Integers]] = {}
     for name, feature in current.features.items():
-        for output in [name + suffix for suffix in feature.outputs] if feature._grows else ():
-            vocabulary, ids = current.vocabulary(output), np.empty(0, np.int64)
-            for part, own in zip(parts, rows, strict=True):
-                for split in own.keys() & part.splits.keys():
-                    ids = np.union1d(ids, _token_ids(part[split]._read(output, own[split])[output]))
-            ids = np.setdiff1d(ids, vocabulary.specials.ids)
-            for one in current.splits.values():
-                for start in range(0, len(one), _READ_ROWS) if len(ids) else ():
-                    ids = np.setdiff1d(ids, _token_ids(one.read(output, start, start + _READ_ROWS)[output]))
-            lost.setdefault(name, []).append((vocabulary.tokens, ids))
+        for output in feature.outputs if feature._counts_tokens else ():
+            learned = current.learned[name].of_output(output)
+            assert isinstance(learned, LearnedTokens)
+            if isinstance(learned, LearnedTargetEncoding):
+                fitted = [one for one in removed if one[0].name == "train" or current.metadata["fit_on"] == "all"]
+                ids = _find_values(learned, name, fitted, purged)
+            else:
+                ids = _find_ids(current, learned, name + output, removed)
+            ids = np.setdiff1d(ids, [*learned.vocabulary.specials.ids, *_constant_ids(feature, learned, output)])
+            if len(ids):
+                lost.setdefault(name, {})[output] = ids
     return lost
 
 
-def _token_ids(rows: np.ndarray) -> np.ndarray:
-    """Return the distinct ids in rows of an output; the second half of a bag are counts."""
-    return np.unique(rows[:, 0] if rows.ndim > 2 else rows)
+def _constant_ids(feature: Any, learned: LearnedTokens, output: str) -> Integers:
+    """Return the ids of a fill value that is a parameter: missing cells keep their encoding."""
+    if feature.missing_value_strategy != "fill_with_const":
+        return _NO_IDS
+    parsed = feature.parse_fill(feature.fill_value)
+    parsed = parsed.field(output[1:]) if output else parsed
+    is_category = pa.types.is_dictionary(parsed.type)
+    return learned.vocabulary.find_ids(parsed.dictionary if is_category else token_lists(parsed).values)
+
+
+def _find_values(learned: LearnedTargetEncoding, column: str, removed: Positions, purged: int) -> Integers:
+    """Return the ids of values that may be of `removed` rows alone, without those that were removed before."""
+    if not (rows := list(_read(column, removed))):
+        return _NO_IDS
+    ids = learned.values_of(np.concatenate(rows), purged)
+    names = learned.vocabulary.tokens.take(pa.array(ids)).to_pylist()
+    return ids[[name != f"<REMOVED {number}>" for number, name in zip(ids.tolist(), names, strict=True)]]
+
+
+def _find_ids(current: Dataset, learned: LearnedTokens, column: str, removed: Positions) -> Integers:
+    """Return the ids of tokens that `removed` rows have, or may have beyond the limit of a row, and no other row."""
+    ids, specials = _NO_IDS, learned.vocabulary.specials
+    for rows in _read(column, removed):
+        is_full = rows.ndim > 1 and bool((rows != specials.padding_id).all(axis=1).any())
+        ids = np.arange(len(learned.vocabulary)) if is_full else np.union1d(ids, rows)
+    for split in current.splits.values():
+        for start in range(0, len(split), _READ_ROWS):
+            if not len(ids):
+                return ids
+            [rows] = _read(column, [(split, np.arange(start, min(start + _READ_ROWS, len(split))))])
+            ids = np.setdiff1d(ids, rows)
+    return ids[ids < len(learned.vocabulary)]  # buckets of hashes follow
+
+
+def _read(column: str, positions: Positions) -> Iterator[np.ndarray]:
+    """Yield an output of rows, in pieces; without the second half of a bag, which are counts."""
+    for split, rows in positions:
+        for start in range(0, len(rows), _READ_ROWS):
+            values = split._read(column, rows[start : start + _READ_ROWS])[column]
+            yield values[:, 0] if values.ndim > 2 else values
 
 
 def redacted_state(part: Dataset, lost: LostTokens) -> dict[str, bytes]:
     """Return the files of the fitted state of a part, without lost tokens and samples; an empty dict if it has none.
 
-    A lost token becomes "<REMOVED id>", so that all ids stay.
+    Raise CorruptDatasetError if they cannot be restored.
     """
-    state = state_from_files(part.files.read)
-    features = {name: _redact(one, lost.get(name, []), {}) for name, one in state["features"].items()}
-    files = state_files({**state, "features": features})
-    return {} if files[METADATA] == part.files.read(METADATA) else files
+    state, changed = state_from_files(part.files.read), {}
+    for name, section in state["features"].items():
+        feature = part.features[name]
+        learned = feature.learned_type.from_dict(section["learned"])
+        if (redacted := feature._redact(learned, lost.get(name, {}))) != learned:
+            changed[name] = {**section, "learned": redacted.to_state()}
+    if not changed:
+        return {}
+    files = state_files({**state, "features": {**state["features"], **changed}})
+    restore(mark_received_paths(state_from_files(files.__getitem__)))
+    return files
 
 
-def _redact(value: Any, lost: Sequence[tuple[pa.StringArray, Integers]], names: Mapping[str, str]) -> Any:
-    """Return a part of a state with renamed texts; `names` has the new ones of the vocabulary that it belongs to."""
-    if isinstance(value, Mapping):
-        listed = value.get("vocabulary", value.get("idx2str"))
-        if listed is not None:
-            tokens = listed.tokens if isinstance(listed, Vocabulary) else pa.array(listed, pa.string())
-            for known, ids in lost:
-                if known.slice(0, len(tokens)).equals(tokens):
-                    own_ids = ids[ids < len(tokens)]
-                    names = {tokens[one].as_py(): f"<REMOVED {one}>" for one in own_ids.tolist()}
-        return {
-            names.get(key, key): [] if key == "invalid_samples" else _redact(one, lost, names)
-            for key, one in value.items()
-        }
-    if isinstance(value, Vocabulary) and names:
-        return Vocabulary(
-            pa.array([names.get(one, one) for one in value.tokens.to_pylist()]), value.frequencies, value.specials
-        )
-    if isinstance(value, list):
-        return [_redact(one, lost, names) for one in value]
-    return names.get(value, value) if isinstance(value, str) else value
+def kept_fields(feature: Feature, learned: Learned) -> list[str]:
+    """Return the fields of a fitted state that were computed with the rows, and that a redaction keeps."""
+    redacted = {"invalid_samples", *(["vocabulary"] if feature._counts_tokens else [])}
+    values = learned.to_state().items()
+    return [name for name, value in values if value not in (None, [], {}) and name not in redacted]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,8 @@ from PIL import Image
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
-from daskprep.storage import manifest
+from daskprep.storage import Folder, manifest
+from daskprep.storage.manifest import read_versions
 
 ROWS = 400
 DELETED = [0, 1, 5, 77, 399, *range(100, 180)]
@@ -284,3 +286,105 @@ def test_mix_with_deleted_rows(tmp_path):
     sources = {"a": deleted["train"], "b": other["train"]}
     mix = dp.Mix(sources, 16, until="first")
     assert sum(len(batch["number"]) for batch in mix) > 0
+
+
+class Killed(BaseException):
+    """Ends a call as a kill would: nothing handles it."""
+
+
+def count_steps(monkeypatch, kill_at=None):
+    """Return a list with the number of changes of files since the call; the change number `kill_at` is not made."""
+    steps = [0]
+
+    def counted(call):
+        def step(*args, **options):
+            if steps[0] == kill_at:
+                raise Killed
+            steps[0] += 1
+            return call(*args, **options)
+
+        return step
+
+    for name in ("write", "link", "remove", "remove_all"):
+        monkeypatch.setattr(Folder, name, counted(getattr(Folder, name)))
+    return steps
+
+
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_rows_deleted_between_killed_purges_are_removed(tmp_path, monkeypatch, share):
+    frame = pd.DataFrame({"c": [f"word{row}" for row in range(12)], "n": np.arange(12.0)})
+    features = {"c": "category", "n": dp.Number(normalization=None), "t": dp.TargetEncoding(column="c", target="n")}
+    prep = dp.Preprocessor(features, split=None)
+    prep.fit_write(frame, tmp_path / "a.dp", progress=False).delete([2])
+    prep.append(frame.assign(n=frame["n"] + 100), tmp_path / "a.dp", progress=False)
+    shutil.copytree(tmp_path / "a.dp", tmp_path / "whole.dp")
+    with monkeypatch.context() as patch:
+        steps = count_steps(patch)
+        dp.open_dataset(tmp_path / "whole.dp").purge()
+    for number in range(0, steps[0], share):
+        path = tmp_path / f"{number}.dp"
+        shutil.copytree(tmp_path / "a.dp", path)
+        with monkeypatch.context() as patch:
+            count_steps(patch, number)
+            with pytest.raises(Killed):
+                dp.open_dataset(path).purge()
+        dp.open_dataset(path).delete([5], part=0)
+        dp.open_dataset(path).delete([7], part=1)
+        last = dp.open_dataset(path).purge()
+        receipts = [json.loads(file.read_bytes()) for file in sorted(path.glob("purge-*.json"))]
+        assert last == receipts[-1], number
+        assert all(receipt["finished"] for receipt in receipts), number
+        ids = [sorted(np.concatenate(own).tolist()) for own in zip(*(one["row_ids"] for one in receipts), strict=True)]
+        assert ids == [[2, 5], [7]], number
+        dataset = dp.open_dataset(path)
+        dataset.verify()
+        assert dataset["train"].read("n")["n"].tolist() == [*{*range(12)} - {2, 5}, *{*range(100, 112)} - {107}], number
+        assert not {2.0, 5.0, 107.0} & {row for one in dataset.datasets for row in one.stored["train"].read("n")["n"]}
+        assert not list(path.rglob("next.json")), number
+        lists = {state[1] for state in read_versions(dataset.root).states if state}
+        assert {file.name for file in path.glob("deleted-*")} == lists, number
+
+
+RECEIPT = {"row_ids": [[1]], "files": {}, "removed_versions": [1], "manifests": [], "finished": None}
+NO_RECEIPTS = {
+    "empty": b"",
+    "cut": json.dumps(RECEIPT).encode()[:40],
+    "list": b"[]",
+    "text": b'"purged"',
+    "keys": b'{"finished": null}',
+    "types": json.dumps({**RECEIPT, "removed_versions": [None, "1", 10**30]}).encode(),
+    "nested": b"[" * 100_000,
+    "bytes": b"\xff\xfe",
+    "forged": json.dumps(RECEIPT).encode(),
+    "forged_versions": json.dumps({**RECEIPT, "removed_versions": []}).encode(),
+    "finished": json.dumps({**RECEIPT, "finished": "2026-01-01T00:00:00+00:00"}).encode(),
+}
+
+
+@pytest.mark.parametrize("name", ["purge-1.json", "purge-00007.json"])
+def test_purge_does_not_trust_receipts(tmp_path, name):
+    prep = dp.Preprocessor({"c": "category"}, split=None)
+    prep.fit_write(pd.DataFrame({"c": [*"abc"]}), tmp_path / "a.dp", progress=False).delete([2])
+    for case, content in NO_RECEIPTS.items():
+        path = tmp_path / f"{case}.dp"
+        shutil.copytree(tmp_path / "a.dp", path)
+        (path / name).write_bytes(content)
+        receipt = dp.open_dataset(path).purge()
+        assert receipt["row_ids"] == [[2]], case
+        assert receipt["removed_tokens"] == {"c": 1}, case
+        # A purge that was not committed has no receipt; other files stay.
+        assert "forged" in case or (path / name).read_bytes() == content, case
+        assert receipt in [json.loads(file.read_bytes()) for file in path.glob("purge-*") if file.name != name], case
+        assert dp.open_dataset(path).purge()["files"] == {}, case
+
+
+def test_folder_and_earlier_receipts_are_not_replaced(tmp_path):
+    _, dataset = written(tmp_path / "a.dp")
+    (tmp_path / "a.dp" / "purge-00003.json").mkdir()
+    dataset.delete([3]).purge()
+    assert (tmp_path / "a.dp" / "purge-00004.json").is_file()
+    (tmp_path / "a.dp" / "purge-00005.json").write_bytes(b"{}")
+    (tmp_path / "a.dp" / "purge-00004.json").unlink()
+    dp.open_dataset(tmp_path / "a.dp").delete([4])
+    dp.open_dataset(tmp_path / "a.dp").purge()
+    assert (tmp_path / "a.dp" / "purge-00006.json").is_file()
