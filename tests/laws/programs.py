@@ -1,0 +1,297 @@
+"""Random programs: a table, features, and operations on datasets, with laws that are checked after each."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+from sklearn.base import clone
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.features.base import cross_fit_folds
+from tests.laws import training
+from tests.laws.fitting import FittingPrograms
+from tests.laws.laws import REFUSED, TALLY, check, check_content, files_with, is_open, read, without_type
+from tests.laws.stored import Part, Stored, check_written, depending_on_others, merged, outputs_of, same_rows
+from tests.laws.tables import KEY, KINDS, OPEN, feature_of
+
+DATASETS = 4
+
+
+def has_datasets(self: Programs) -> bool:
+    return bool(self.stored)
+
+
+class Programs(FittingPrograms):
+    """A fitted Preprocessor, and up to four datasets."""
+
+    def choose(self, data: st.DataObject) -> Stored:
+        return data.draw(st.sampled_from(self.stored), "dataset")
+
+    def keep(self, stored: Stored) -> None:
+        self.stored = [*self.stored[-DATASETS + 1 :], stored]
+
+    # -- writes
+
+    @rule(data=st.data())
+    def fit_and_write(self, data: st.DataObject) -> None:
+        path, other, options = self.new_path(), self.new_path(), self.write_options(data)
+        own = clone(self.prep)
+        dataset = TALLY.attempt("fit_write", lambda: own.fit_write(self.carried(data, self.fitted), path, **options))
+        self.step("fit_write")
+        if dataset is REFUSED:
+            return
+        part = check_written(own, self.fitted, dataset)
+        loaded = dp.Preprocessor.from_dataset(dataset)
+        check("a dataset has the state of its Preprocessor", loaded.to_dict() == own.to_dict())
+        if not self.is_grown:
+            check("fit_write fits as fit", without_type(own.to_dict()) == without_type(self.prep.to_dict()))
+            written = self.prep.write(self.carried(data, self.fitted), other, **options)
+            same_rows("fit_write is fit and write", read(written), part.content)
+        self.keep(Stored(path, own, [part], True, options["compression"]))
+
+    def start_writing(self, data: st.DataObject) -> None:
+        if data.draw(st.booleans(), "fitted before"):
+            self.write(data)
+        else:
+            self.fit_and_write(data)
+
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        is_cross_fitted = bool(cross_fit_folds(self.prep.features_))
+        frame = self.fitted if is_cross_fitted or data.draw(st.booleans(), "fitted rows") else self.rows(data)
+        path, options = self.new_path(), self.write_options(data)
+        source, version = self.carried(data, frame), {}
+        if data.draw(st.integers(0, 2), "kill") == 2:
+            version = {"version": "v"}
+            self.kill(data, lambda: self.prep.write(source, path, **options, **version))
+            if is_open(path):
+                check_written(self.prep, frame, dp.open_dataset(path, trusted=True))
+        dataset = TALLY.attempt("write", lambda: self.prep.write(source, path, **options, **version))
+        self.step("write")
+        if dataset is not REFUSED:
+            part = check_written(self.prep, frame, dataset)
+            self.keep(Stored(path, self.prep, [part], False, options["compression"]))
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def append(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        prep = stored.own_prep()
+        frames = [self.rows(data, 20) for _ in range(data.draw(st.integers(1, 3), "pieces"))]
+        given = data.draw(st.sampled_from([None, "train", "validation"]), "split")
+        if cross_fit_folds(prep.features_):
+            given = "test"
+        whole, copy = merged(frames), self.new_path()
+        shutil.copytree(stored.path, copy)
+        before = len(stored.parts)
+        for number, frame in enumerate(frames):
+            rows = self.carried(data, frame)
+            rows = rows if given is None else {given: rows}
+            options: dict[str, Any] = {"progress": False, "workers": "threads"}
+            if data.draw(st.integers(0, 5), "kill") == 5:
+                options["version"] = f"v{number}-{self.paths}"
+                content = stored.expected()
+                self.kill(data, lambda rows=rows, options=options: prep.append(rows, stored.path, **options))
+                found = read(stored.open())
+                if sum(len(one[KEY]) for one in found.values()) == sum(len(one[KEY]) for one in content.values()):
+                    check_content(stored.open(), content)
+            dataset = TALLY.attempt("append", lambda rows=rows, o=options: prep.append(rows, stored.path, **o))
+            if dataset is REFUSED:
+                break
+            if len(dataset.datasets) == len(stored.parts):
+                check("rows are appended", False, "an append added nothing")
+            stored.add_part(check_written(prep, frame, dataset.datasets[-1], given))
+            check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
+        else:
+            self.compare_append(prep, stored, before, copy, whole, given)
+        self.step("append")
+
+    def compare_append(self, prep: Any, stored: Stored, before: int, copy: Path, whole: Any, given: Any) -> None:
+        """Check that rows appended in parts are those appended at once, where neither depends on other rows."""
+        is_alone = given is not None or prep.split is None or isinstance(prep.split, dp.HashSplit | dp.FixedSplit)
+        if not is_alone or prep.balance is not None or prep.sample is not None or depending_on_others(prep.features_):
+            return
+        rows = whole if given is None else {given: whole}
+        done = TALLY.attempt("append", lambda: prep.append(rows, copy, progress=False, workers="threads"))
+        if done is not REFUSED:
+            found = read(dp.open_dataset(copy, trusted=True))
+            same_rows("rows appended in parts are those appended at once", found, stored.expected(), ids=False)
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def add(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        [part, *_] = stored.parts
+        column = data.draw(st.sampled_from(sorted(self.table.kinds)), "column")
+        kind = KINDS[self.table.kinds[column]]
+        feature = data.draw(st.composite(feature_of)(data.draw(st.sampled_from(kind.features)), column), "feature")
+        name = f"added{self.paths}"
+        rows = self.carried(data, part.frame)
+        options: dict[str, Any] = {"progress": False, "workers": "threads"}
+        if data.draw(st.integers(0, 3), "kill") == 3:
+            self.kill(data, lambda: stored.open().add(name, feature, rows, **options))
+        if name not in stored.open().features:
+            check_content(stored.open(), stored.expected())
+            dataset = TALLY.attempt("add", lambda: stored.open().add(name, feature, rows, **options))
+            if dataset is REFUSED:
+                check_content(stored.open(), stored.expected())
+                self.step("add")
+                return
+        dataset = stored.open()
+        stored.is_changed = True
+        prep = stored.own_prep()
+        old, new = stored.expected(), read(dataset)
+        same_rows("add changes no other output", {s: {n: a[n] for n in old[s]} for s, a in new.items()}, old)
+        stored.parts = [self.with_outputs(stored, part, outputs_of({name: feature}))]
+        is_known = "add" in OPEN and (prep.weight or prep.balance)
+        if stored.is_fitted_here and not any(stored.deleted) and not is_known:
+            self.compare_added(prep, stored, {name: feature}, part)
+        self.step("add")
+
+    def with_outputs(self, stored: Stored, part: Part, names: list[str]) -> Part:
+        """Return the part with further outputs, read from the version that has all of its rows."""
+        first = [version for version, state in stored.versions.items() if state and not any(state[1])]
+        content = read(stored.open(first[0] if first else None))
+        if not first:
+            return Part(part.frame, content)
+        full = {split: {**arrays, **{n: content[split][n] for n in names}} for split, arrays in part.content.items()}
+        return Part(part.frame, full)
+
+    def compare_added(self, prep: dp.Preprocessor, stored: Stored, added: dict[str, Any], part: Part) -> None:
+        own = clone(stored.prep)
+        features = {
+            **stored.prep.features,
+            **{n: f for n, f in prep.features_.items() if n not in stored.prep.features},
+        }
+        features.pop("weight", None)
+        own.set_params(features={**features, **added})
+        written = TALLY.attempt(
+            "write with an added feature",
+            lambda: own.fit_write(part.frame, self.new_path(), progress=False, workers="threads"),
+        )
+        if written is REFUSED:
+            return
+        names = ["row_id", *outputs_of(added)]
+        found = {split: sort_rows({n: a[n] for n in names}) for split, a in stored.expected().items()}
+        expected = {split: sort_rows({n: a[n] for n in names}) for split, a in read(written).items()}
+        same_rows("add is a write with the feature", found, expected)
+
+    # -- deletions and versions
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        number = data.draw(st.integers(0, len(stored.parts) - 1), "part")
+        part = stored.parts[number]
+        left = [row for row in part.row_ids if row not in stored.deleted[number]]
+        if not left:
+            return
+        rows = data.draw(st.lists(st.sampled_from(left), min_size=1, max_size=6, unique=True), "row ids")
+        before = stored.expected()
+        if data.draw(st.integers(0, 3), "kill") == 3:
+            self.kill(data, lambda: stored.open().delete(rows, part=number))
+            found = stored.open()
+            if sum(map(len, found.splits.values())) == sum(len(one[KEY]) for one in before.values()):
+                check_content(found, before)
+        dataset = TALLY.attempt("delete", lambda: stored.open().delete(rows, part=number))
+        self.step("delete")
+        if dataset is REFUSED:
+            return
+        stored.deleted[number] |= set(rows)
+        stored.add_version()
+        stored.unpurged |= {part.frame["id"][row] for row in rows}
+        check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
+        check_content(stored.open(), stored.expected())
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def purge(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        expected = stored.expected()
+        if data.draw(st.integers(0, 1), "kill") == 1:
+            self.kill(data, lambda: stored.open().purge())
+            stored.is_changed = True
+            check_content(stored.open(), expected)
+            self.forget_purged(stored)
+            if "killed-purge" not in OPEN and data.draw(st.booleans(), "leave unfinished"):
+                self.step("killed purge")
+                return
+        receipt = TALLY.attempt("purge", lambda: stored.open().purge())
+        self.step("purge")
+        if receipt is REFUSED:
+            return
+        stored.is_changed = True
+        self.forget_purged(stored)
+        dataset = stored.open()
+        dataset.verify()
+        check_content(dataset, expected, data.draw(st.integers(0, 5), "reader"))
+        _ = stored.own_prep(), [split.head(3) for split in dataset.splits.values()]
+        if stored.compression == "none":
+            left = files_with(stored.path, sorted(stored.unpurged))
+            check("purged rows are in no file", not left, left)
+        stored.unpurged = set()
+
+    def forget_purged(self, stored: Stored) -> None:
+        """Drop the versions that a purge removed, which are none but those with purged rows."""
+        for version, state in stored.versions.items():
+            if state is not None and version != len(stored.versions):
+                try:
+                    stored.open(version)
+                except ConfigError:
+                    stored.versions[version] = None
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def open_versions(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        for version, state in stored.versions.items():
+            if state is not None:
+                check_content(stored.open(version), stored.expected(version))
+        self.step("open versions")
+
+    # -- several datasets, folds and batches
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def join_datasets(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(self.stored), min_size=2, max_size=3), "datasets")
+        self.step("join")
+        if "joined-grown" not in OPEN or all(len(one.parts) == 1 for one in chosen):
+            training.check_joined(chosen, data)
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def mix(self, data: st.DataObject) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(self.stored), min_size=1, max_size=3, unique_by=id), "datasets")
+        self.step("mix")
+        if "mixed-grown" not in OPEN or all(len(one.parts) == 1 for one in chosen):
+            training.check_mix(chosen, data)
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        self.step("load")
+        training.check_loader(stored.open(), stored.expected(), data)
+
+    @rule(data=st.data())
+    def stream(self, data: st.DataObject) -> None:
+        self.step("stream")
+        training.check_stream(self.prep, self.fitted, self.carried(data, self.fitted), data)
+
+    @rule(data=st.data())
+    def fold(self, data: st.DataObject) -> None:
+        self.step("fold")
+        training.check_folds(self.prep, self.fitted, self.carried(data, self.fitted), self.new_path(), data)
+
+
+def sort_rows(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    order = np.argsort(arrays["row_id"], kind="stable")
+    return {name: array[order] for name, array in arrays.items()}

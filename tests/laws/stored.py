@@ -1,0 +1,171 @@
+"""What a program knows of a dataset on disk: the rows of each part, and which of them are deleted in each version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import daskprep as dp
+from daskprep.dataset import Dataset
+from daskprep.features.base import all_outputs, cross_fit_folds, may_drop_rows
+from daskprep.split import DROPPED
+from daskprep.storage.layout import SPLITS
+from tests.laws.laws import REFUSED, TALLY, Arrays, Content, check, equal, join, pick, read
+from tests.laws.tables import KEY
+
+Deleted = tuple[frozenset[int], ...]
+"""Deleted row ids of each part."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that one write encoded, and what the dataset has of them."""
+
+    frame: pd.DataFrame
+    content: Content
+
+    def without(self, rows: frozenset[int]) -> dict[str, Arrays]:
+        keep = {name: ~np.isin(arrays["row_id"], list(rows)) for name, arrays in self.content.items()}
+        return {name: pick(arrays, keep[name]) for name, arrays in self.content.items()}
+
+    @property
+    def row_ids(self) -> list[int]:
+        return sorted({int(row) for arrays in self.content.values() for row in arrays["row_id"]})
+
+
+@dataclass
+class Stored:
+    """A dataset on disk."""
+
+    path: Path
+    prep: dp.Preprocessor
+    parts: list[Part]
+    is_fitted_here: bool  # by `fit_write` of all of its rows
+    compression: str = "lz4"
+    is_changed: bool = False  # so that only its own Preprocessor appends to it
+    deleted: list[set[int]] = field(default_factory=list)
+    versions: dict[int, tuple[int, Deleted] | None] = field(default_factory=dict)
+    unpurged: set[str] = field(default_factory=set)  # ids of deleted rows whose bytes may be stored
+
+    def __post_init__(self) -> None:
+        self.deleted = [set() for _ in self.parts]
+        self.add_version()
+
+    def add_version(self) -> None:
+        self.versions[len(self.versions) + 1] = len(self.parts), tuple(map(frozenset, self.deleted))
+
+    def add_part(self, part: Part) -> None:
+        self.parts.append(part)
+        self.deleted.append(set())
+        self.add_version()
+
+    def expected(self, version: int | None = None) -> dict[str, dict[str, np.ndarray]]:
+        """Return the rows of a version; None: of the last one."""
+        state = self.versions[version or len(self.versions)]
+        assert state is not None
+        count, deleted = state
+        return join([part.without(rows) for part, rows in zip(self.parts[:count], deleted, strict=False)])
+
+    def open(self, version: int | None = None) -> Dataset:
+        return dp.open_dataset(self.path, version=version, trusted=True)
+
+    def own_prep(self) -> dp.Preprocessor:
+        return dp.Preprocessor.from_dataset(self.open()) if self.is_changed else self.prep
+
+
+def as_arrays(encoded: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(array) for name, array in encoded.items()}
+
+
+def outputs_of(features: Mapping[str, dp.Feature]) -> list[str]:
+    return [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
+
+
+def depending_on_others(features: Mapping[str, dp.Feature]) -> dict[str, dp.Feature]:
+    """Return the features that encode a row by other rows: they impute from neighbors."""
+    return {name: one for name, one in features.items() if one.missing_value_strategy in ("ffill", "bfill")}
+
+
+def sample_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return which rows are in the sample."""
+    if prep.sample is None:
+        return np.ones(len(frame), bool)
+    alone = dp.Preprocessor({KEY: "number"}, sample=prep.sample, sample_seed=prep.sample_seed).fit(frame)
+    is_sampled: NDArray[np.bool_] = alone.assign(frame)["split"] != DROPPED
+    count = min(prep.sample, len(frame)) if prep.sample > 1 else prep.sample * len(frame)
+    check("a sample has its share of the rows", abs(is_sampled.sum() - count) < 1, (is_sampled.sum(), count))
+    return is_sampled
+
+
+def check_written(prep: dp.Preprocessor, frame: pd.DataFrame, dataset: Dataset, given: str | None = None) -> Part:
+    """Check the rows of a dataset with a single part against the frame that it was written from.
+
+    `given` is the split of all rows, if the write set one.
+    """
+    content, is_sampled = read(dataset), sample_of(prep, frame)
+    assigned = {name: array[is_sampled] for name, array in prep.assign(frame).items()} if given is None else {}
+    frame = frame[is_sampled].reset_index(drop=True)
+    rejected = [int(row) for row in dataset.rejects()["row_id"].to_pylist()]
+    keys = frame[KEY].to_numpy()
+    stored = [int(row) for arrays in content.values() for row in arrays["row_id"]]
+    for name, arrays in content.items():
+        equal("a row has its own number", keys[arrays["row_id"]], arrays[KEY].astype(np.int64))
+        others = [set(one["row_id"].tolist()) for other, one in content.items() if other != name]
+        check("splits have no row in common", not set(arrays["row_id"].tolist()) & set().union(*others), name)
+    check("a row is stored or rejected", not set(stored) & set(rejected), (stored, rejected))
+    if not isinstance(prep.balance, dp.Undersample):
+        check("no row is lost", sorted({*stored, *rejected}) == list(range(len(frame))), (stored, rejected))
+        if not isinstance(prep.balance, dp.Oversample):
+            check("no row is repeated", len(set(stored)) == len(stored), stored)
+    for name in prep.targets_:
+        labels = frame[name].iloc[stored].tolist()
+        is_binary = isinstance(prep.features_[name], dp.Binary)
+        invented = [one for one in labels if one in (None, "") or (is_binary and one not in ("yes", "no"))]
+        check("no label is invented", not invented, invented)
+    if rejected:
+        check("rows are only rejected for a reason", any(map(may_drop_rows, prep.features_.values())), rejected)
+    if given is not None:
+        check("rows are in the split that was given", list(content) in ([], [given]), list(content))
+    elif not any(map(may_drop_rows, prep.features_.values())):
+        _check_assigned(assigned, content)
+    _check_encoded(prep, frame, content)
+    return Part(frame, content)
+
+
+def _check_assigned(assigned: Mapping[str, np.ndarray], content: Content) -> None:
+    for number, name in enumerate(SPLITS):
+        own = np.flatnonzero(assigned["split"] == number)
+        rows = np.repeat(own, assigned["repeats"][own])
+        found = np.sort(content[name]["row_id"]) if name in content else np.array([], np.int64)
+        equal("a dataset has the rows that assign tells", found, rows)
+    check("assign knows the splits", set(assigned["split"].tolist()) <= {0, 1, 2, DROPPED})
+
+
+def _check_encoded(prep: dp.Preprocessor, frame: pd.DataFrame, content: Content) -> None:
+    encoded = TALLY.attempt("encode", lambda: as_arrays(prep.encode(frame)))
+    if encoded is REFUSED:
+        return
+    features = prep.features_
+    for split, arrays in content.items():
+        trained = cross_fit_folds(features) if split == "train" else ()
+        names = outputs_of({name: one for name, one in features.items() if name not in trained})
+        expected = {name: encoded[name][arrays["row_id"]] for name in names if name in encoded}
+        equal("a dataset has what encode returns", {name: arrays[name] for name in expected}, expected)
+
+
+def same_rows(law: str, one: Content, other: Content, *, ids: bool = True) -> None:
+    """Check that two datasets have equal rows in equal order, with equal row ids if they matter."""
+    check(law, one.keys() == other.keys(), (list(one), list(other)))
+    for split, arrays in other.items():
+        names = [name for name in arrays if ids or name != "row_id"]
+        equal(law, {name: one[split][name] for name in names if name in one[split]}, {n: arrays[n] for n in names})
+
+
+def merged(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([frame.astype(object) for frame in frames], ignore_index=True).astype(frames[0].dtypes.to_dict())

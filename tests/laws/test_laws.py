@@ -1,0 +1,53 @@
+"""Random programs keep the laws of the package; as a script: `python -m tests.laws.test_laws --steps 1000 --seed 1`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.laws.laws import TALLY
+from tests.laws.programs import Programs
+
+STEPS = 12  # of a program
+
+
+def run_programs(count: int, seed: int, *, shrink: bool = True) -> None:
+    """Run random programs; the same seed draws the same ones."""
+    chosen = settings(
+        max_examples=count,
+        stateful_step_count=STEPS,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink][: 1 + shrink],
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    run_state_machine_as_test(hypothesis.seed(seed)(Programs), settings=chosen)
+
+
+def test_programs_keep_laws() -> None:
+    run_programs(20, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(14_400)
+def test_many_programs_keep_laws() -> None:
+    run_programs(8_500 if os.environ.get("DASKPREP_THOROUGH") else 20, seed=1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Run random programs and print a tally.")
+    parser.add_argument("--steps", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-shrink", action="store_true", help="report the first failing program as it is")
+    arguments = parser.parse_args()
+    try:
+        run_programs(max(1, arguments.steps // STEPS), arguments.seed, shrink=not arguments.no_shrink)
+    finally:
+        print(TALLY.text())
