@@ -11,6 +11,7 @@ import pandas as pd
 
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
+from daskprep.dataset.joined import GrownDataset
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
 from daskprep.options import with_options
 from daskprep.parametrized import check_is_fitted
@@ -19,6 +20,7 @@ from daskprep.passes.assignment import resolve_split, take_sample
 from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import learn_source
+from daskprep.passes.losses import tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
@@ -69,6 +71,28 @@ class NewRowsMixin:
         ) -> tuple[Mapping[str, Feature], Source]: ...
 
         def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
+
+    @property
+    def losses_(self) -> pd.DataFrame:
+        """Cells of the training rows whose encoding lacks information, as far as the fit counted them.
+
+        The columns are those of `Dataset.losses`, which has the losses of all rows that were written.
+        """
+        check_is_fitted(self)
+        return tabulate_learned_losses(self.features_, self.learned_)
+
+    def _warn_about_losses(self, dataset: Dataset, *, fitted: bool) -> None:
+        """Warn about the losses of rows that were written; with folds, about those of all training rows."""
+        if isinstance(dataset, FoldedDataset):
+            table, options = self.losses_, dict[str, Any](call="prep.losses_")
+        elif (counts := dataset.loss_counts) is not None:
+            rows = dataset.layout.rows
+            # Not `Dataset.losses`, which would read the fitted state again.
+            table = tabulate_losses(self.features_, self.learned_, counts, rows, dataset.rejects())
+            options = {"rows": rows, "call": "dataset.losses()"}
+        else:
+            return
+        warn_about_losses(table, self.features_, self.learned_, self.targets_, fitted=fitted, **options)
 
     def cell_counts(self, frame: Rows) -> pd.DataFrame:
         """Count missing, unreadable and unseen values in new rows, in a separate pass.
@@ -274,7 +298,11 @@ class NewRowsMixin:
                 raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
             # The saved Preprocessor keeps its own split.
             recipe = dataclasses.replace(self._recipe(features, self.split or split, self.learned_), split=split)
-            return append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
+            source = take_sample(source, self.sample, self.sample_seed)
+            grown = append_source(dataset, recipe, source, root, chosen)
+        if grown is not dataset and isinstance(grown, GrownDataset):
+            self._warn_about_losses(grown.datasets[-1], fitted=False)
+        return grown
 
     def _check_appendable(self, dataset: Dataset) -> None:
         """Raise ConfigError unless rows encoded by this Preprocessor can be read as one with a dataset."""

@@ -23,7 +23,7 @@ from daskprep.balance import balanced_weights
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
 from daskprep.features import Binary
-from daskprep.features.base import class_count, cross_fit_folds, drops_missing, fills_with_one_value, rows_seen
+from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import check_failures
@@ -309,17 +309,11 @@ class PredictionMixin:
                 'split of other rows, as in {"test": frame}'
             )
 
-    def _warn_about_missing_labels(self) -> None:
-        """Warn about targets with missing labels or horizons, and about an inferred positive label."""
+    def _warn_about_targets(self) -> None:
+        """Warn about targets with imputed labels or incomplete horizons, and about an inferred positive label."""
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
             strategy = getattr(self._feature_specs.get(name), "missing_value_strategy", None)
-            if learned.missing and drops_missing(feature) and strategy != "drop_row":
-                warn(
-                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} rows have no label, and '
-                    "datasets and streams leave them out: rejects() lists them; this warning ends with "
-                    f'{type(feature).__name__}(missing_value_strategy="drop_row")'
-                )
             if name not in self._feature_specs and isinstance(feature, Binary) and feature.positive is not None:
                 warn(
                     f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '

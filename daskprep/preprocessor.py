@@ -46,6 +46,7 @@ from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
+from daskprep.passes.losses import warn_about_losses
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -226,7 +227,8 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         self._set_learned(features, learned, folds)
         if width and not self.targets_:  # new arrays may lack the columns of targets
             self.n_features_in_: int = width
-        self._warn_about_missing_labels()
+        warn_about_losses(self.losses_, self.features_, learned, self.targets_, fitted=True, call="prep.losses_")
+        self._warn_about_targets()
         self._warn_about_time_order(split)
         return self
 
@@ -489,11 +491,12 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
             states = [written.learned for written in (dataset, *folds)] if result is None else result.states
             self._set_learned(features, states[0], states[1:])
-            self._warn_about_missing_labels()
+            self._warn_about_targets()
             self._warn_about_time_order(split)
             self._warn_about_empty_splits(split, dataset)
         else:
             self._warn_about_changed_rows(used, dataset)
+        self._warn_about_losses(dataset, fitted=features is not None)
         return dataset
 
     def _resolve_split(self, frame: Any, *, is_fitted: bool = False) -> Splitter | None:

@@ -76,7 +76,9 @@ def test_training_labels_beyond_the_vocabulary_raise():
 
 def test_rows_without_label_are_dropped_with_a_warning(tmp_path):
     frame = FRAME.assign(kind=[None, "a", "b", "c", "b", "a"])
-    with pytest.warns(UserWarning, match="1 of 6 rows have no label, and datasets and streams leave them out"):
+    with pytest.warns(
+        UserWarning, match=r'"kind": 1 row \(16.7 %\) without a readable label left out: rejects\(\) lists these rows'
+    ):
         dataset = prep_of().fit_write(frame, tmp_path / "d", progress=False)
     assert len(dataset["train"]) == 5
     assert dataset.num_classes("kind") == dataset["train"].num_classes("kind") == 3

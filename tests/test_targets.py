@@ -131,10 +131,11 @@ def test_targets_are_output_features_in_configurations(table):
 
 
 def test_output_feature_with_kept_rows_round_trips_through_config():
-    prep = dp.Preprocessor({"x": "number", "y": dp.Number()}, targets="y")
+    median = dp.Number(missing_value_strategy="fill_with_median")
+    prep = dp.Preprocessor({"x": "number", "y": median}, targets="y")
     [entry] = prep.to_config()["output_features"]
-    assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_mean", "normalization": "zscore"}
-    assert repr(dp.Preprocessor.from_config(prep.to_config()).features["y"]) == repr(dp.Number())
+    assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_median", "normalization": "zscore"}
+    assert repr(dp.Preprocessor.from_config(prep.to_config()).features["y"]) == repr(median)
 
 
 def test_descriptions_reports_and_cli_show_targets(table, tmp_path):
@@ -357,19 +358,60 @@ def test_cell_counts_ignore_invalid_raise(table):
     assert prep.cell_counts(add_odd_cells(table)).loc["price", "unreadable"] > 3
 
 
-def test_missing_labels_warn_unless_rows_are_dropped(tmp_path):
+def test_imputed_labels_warn():
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "sold": ["yes", "no", None, "yes"]})
-    features = {"size": "number", "sold": "binary"}
+    features = {"size": "number", "sold": dp.Binary(missing_value_strategy="fill_with_true")}
     message = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were True: .*"drop_row"'
     with pytest.warns(UserWarning, match=message):
-        prep = dp.Preprocessor(features, targets="sold").fit(frame)
-    with pytest.warns(UserWarning, match=message):
-        dp.Preprocessor(features, targets="sold").fit_write(frame, tmp_path / "a.dp")
-    prep.save(tmp_path / "prep.json")
-    dp.Preprocessor.load(tmp_path / "prep.json").write(frame, tmp_path / "b.dp")
+        dp.Preprocessor(features, targets="sold").fit(frame)
     dp.Preprocessor(features).fit(frame)
-    dropped = {**features, "sold": dp.Binary(missing_value_strategy="drop_row")}
-    assert dp.Preprocessor(dropped, targets="sold").fit(frame).learned_["sold"].missing == 1
+
+
+LABELS: dict[str, list[Any]] = {
+    "binary": ["yes", "no"],
+    "number": [1.5, 2.5],
+    "category": ["a", "b"],
+    "date": ["2024-01-02", "2024-03-04"],
+    "set": ["a b", "b"],
+    "bag": ["a b", "b"],
+    "text": ["good one", "bad"],
+    "sequence": ["a b", "b"],
+    "vector": ["1 2", "3 4"],
+    "timeseries": ["1 2", "3"],
+    "h3": [576495936675512319, 577199624117288959],
+}
+UNREADABLE = {"binary": "maybe", "number": "much", "date": "soon", "vector": "1 x", "timeseries": "a", "h3": "north"}
+
+
+@pytest.mark.filterwarnings("ignore:.*(cannot be read|is constant|is neither)")
+@pytest.mark.parametrize("way", ["fit_write", "write", "append", "loaded", "stream"])
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_never_invented(tmp_path, kind, way):
+    rows = pd.DataFrame({"x": np.arange(40.0), "y": (LABELS[kind] * 20)}).astype({"y": object})
+    bad = rows.copy()
+    bad.loc[::7, "y"] = None
+    bad.loc[3::11, "y"] = UNREADABLE.get(kind)
+    expected = np.flatnonzero(bad["y"].notna() & (bad["y"] != UNREADABLE.get(kind)))
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None), "y": kind}, targets="y", split=None)
+    splits = {"train": rows, "validation": bad, "test": bad}
+    prep.fit(rows)
+    if way == "stream":
+        with pytest.warns(UserWarning, match="rows"):
+            batches = list(prep.stream({"test": bad}, 8, split="test", shuffle=False))
+        assert np.concatenate([inputs["x"] for inputs, _ in batches]).tolist() == expected.tolist()
+        return
+    if way == "append":
+        prep.write(rows, tmp_path / "a.dp")
+    elif way == "loaded":
+        prep.save(tmp_path / "prep.json")
+        prep, way = dp.Preprocessor.load(tmp_path / "prep.json"), "write"
+    call = getattr(prep, way)
+    with pytest.warns(UserWarning, match=r'"y": [0-9]+ rows? \(.*\) without a readable label left out') as caught:
+        dataset = call(splits, tmp_path / "a.dp")
+    assert len([one for one in caught if "information is lost" in str(one.message)]) == 1
+    for split in ("validation", "test"):
+        assert sorted(getattr(dataset, "datasets", [dataset])[-1][split].read("x")["x"]) == expected.tolist()
+    assert len(dataset.rejects()) == 2 * (len(bad) - len(expected))
 
 
 def test_targets_of_inferred_features(table):

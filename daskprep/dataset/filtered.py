@@ -105,7 +105,7 @@ class FilteredDataset(Dataset):
         return None
 
     @property
-    def missing_counts(self) -> None:
+    def loss_counts(self) -> None:
         return None
 
     def rejects(self) -> pa.Table:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import itertools
 import os
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -22,7 +21,7 @@ from daskprep.dataset.stored import Damage
 from daskprep.errors import ConfigError, CorruptDatasetError, with_parameter_hints
 from daskprep.parametrized import is_integer
 from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
-from daskprep.storage.manifest import APPENDED, Versions, part_folder, read_versions
+from daskprep.storage.manifest import APPENDED, LossCounts, Versions, add_losses, part_folder, read_versions
 
 
 @with_parameter_hints
@@ -162,13 +161,12 @@ class JoinedDataset(Dataset):
         return [one.manifest for one in self.datasets]
 
     @property
-    def missing_counts(self) -> dict[str, Counter[str]] | None:
-        totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    def loss_counts(self) -> dict[str, LossCounts] | None:
+        totals: dict[str, LossCounts] = {}
         for one in self.datasets:
-            if (counts := one.missing_counts) is None:
+            if (counts := one.loss_counts) is None:
                 return None
-            for split, own in counts.items():
-                totals[split].update(own)
+            totals |= {split: add_losses(totals.get(split, {}), own) for split, own in counts.items()}
         return totals
 
     @property

@@ -25,13 +25,14 @@ from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
+from daskprep.passes.losses import tabulate_losses
 from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.steps.base import MISSING
 from daskprep.steps.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE
-from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, DuplicateRows, MissingCell
+from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, DuplicateRows, LossCounts, MissingCell
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.storage.threads import map_in_threads
@@ -180,7 +181,42 @@ class StoredDataset:
 
         None in datasets of an older version, and after rows were deleted or features added.
         """
-        return self.manifest.missing
+        if (losses := self.loss_counts) is None:
+            return None
+        return {
+            split: {
+                name: count
+                for name, causes in counts.items()
+                if (count := causes.get("missing", 0) + causes.get("unreadable", 0))
+            }
+            for split, counts in losses.items()
+        }
+
+    @property
+    def loss_counts(self) -> Mapping[str, LossCounts] | None:
+        """The counts behind `losses`, by split, feature and cause, missing cells of all features included."""
+        return self.manifest.loss_counts()
+
+    def losses(self) -> pd.DataFrame | None:
+        """Return the number of cells whose encoding lacks information of the cell, by feature, split and cause.
+
+        Causes are "missing", "unreadable", "unknown" (no id of its own), "cut", "clipped", "rounded", "padded" (a
+        window without all its rows) and "left out" (rows, in no split). "share" is the share of the cells of the split.
+        A cell may have several causes. None in datasets of older versions, and after rows were deleted.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"city": ["Rome", "Rome", "Oslo", "Oslo", "Bern"]})
+        >>> prep = dp.Preprocessor({"city": dp.Category(most_common=2)}, split=None)
+        >>> prep.fit_write(frame, "cities.dp").losses()  # doctest: +SKIP
+          feature  split    cause  cells  share
+        0    city  train  unknown      1    0.2
+        """
+        if (counts := self.loss_counts) is None:
+            return None
+        return tabulate_losses(self.features, self.learned, counts, self.layout.rows, self.rejects())
 
     @property
     def layout(self) -> Layout:

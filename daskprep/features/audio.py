@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError
+from daskprep.features.base import Loss
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature
 from daskprep.kernels import make_list_array
@@ -141,6 +142,7 @@ class Audio(MediaFeature[LearnedAudio]):
            [ 0.5 , -0.5 ,  0.25,  0.  ]], dtype=float32)
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {"cut": "raise audio_file_length_limit_in_s"}
     kind = "audio"
     semantic_type = "sounds"
     media = "audio"
@@ -247,14 +249,8 @@ class Audio(MediaFeature[LearnedAudio]):
             base_dir=self.absolute_base_dir,
         )
 
-    def advice(self, learned: LearnedAudio) -> str | None:
-        """Return a warning if the learned length limit cuts recordings of the sample; else None."""
-        if not learned.cut_share or self.audio_file_length_limit_in_s is not None:
-            return super().advice(learned)
-        return (
-            f"has recordings longer than {learned.length_limit_in_s} s, {learned.cut_share:.0%} of those in the "
-            "sample, which are cut: set audio_file_length_limit_in_s to the seconds that the model needs"
-        )
+    def _learned_losses(self, learned: LearnedAudio) -> Mapping[Loss, int]:
+        return {"cut": round(learned.cut_share * (learned.rows - learned.missing))}
 
     def length_limit(self, learned: LearnedAudio) -> float:
         """Return the maximum length of recordings in seconds."""

@@ -49,6 +49,9 @@ class Limits(NamedTuple):
 
 Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
+Loss = Literal["missing", "unreadable", "unknown", "hashed", "cut", "clipped", "rounded", "padded"]
+"""A cause why the encoding of a cell lacks information of the cell."""
+
 
 @dataclass(frozen=True)
 class SideColumns:
@@ -221,6 +224,8 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     kind: ClassVar[str]
     semantic_type: ClassVar[SemanticType] = "others"
     learned_type: ClassVar[type[Learned]] = Learned
+    # By cause, the remedy for losses that `_losses` may return in addition to missing and unreadable cells.
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {}
     missing_value_strategy: Any
     fill_value: Any
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
@@ -274,6 +279,25 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def advice(self, learned: LearnedT) -> str | None:
         """Return a warning about the fitted column for the user, or None."""
         return None
+
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
+    ) -> Mapping[Loss, np.ndarray]:
+        """Return by cause a mask of the cells whose encoding lacks information; missing cells do not count.
+
+        `encoded` are the arrays of `encode` by output. The causes are those of `_loss_remedies`.
+        """
+        return {}
+
+    def _learned_losses(self, learned: LearnedT) -> Mapping[Loss, int]:
+        """Return by cause the number of such cells of the training rows, if the fit counted them."""
+        return {}
+
+    def _configure_as_target(self) -> None:
+        """Set the default for a target: rows without a readable label are left out; other strategies stay."""
+        names = ("missing_value_strategy", "fill_value")
+        if all(getattr(self, name, None) == default_of(type(self), name) for name in names):
+            self.missing_value_strategy = "drop_row"
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:

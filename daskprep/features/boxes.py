@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, Loss
 from daskprep.features.cells import one_array
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.image import TURNED, Image
@@ -86,6 +86,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
     orientation that moves them to its pixels.
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {"cut": "fit on rows with as many, inside of their images"}
     _numbers: ClassVar[int]  # numbers of a region in a row
     _image: ClassVar[Image | None] = None
     image: str
@@ -217,6 +218,12 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
             "": keep_inside(regions.astype(np.float32), learned.height, learned.width),
             SIZE: sizes.astype(np.int32),
         }
+
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedRegions
+    ) -> Mapping[Loss, np.ndarray]:
+        kept = (~np.isnan(encoded[""]).any(axis=2)).sum(axis=1)
+        return {"cut": kept < np.diff(list_offsets(pc.struct_field(parsed, "numbers"))) // self._cell_numbers}
 
     def decode(self, encoded: Any, learned: LearnedRegions) -> pa.Array:
         """Return each row as a list of regions, each a list of numbers, in pixels of resized images."""

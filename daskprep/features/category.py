@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from scipy import sparse
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, Learned, Tensor, TrainingCounts, drops_missing, fills_with_one_value
+from daskprep.features.base import Bounds, Learned, Loss, Tensor, TrainingCounts, drops_missing, fills_with_one_value
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
@@ -182,6 +182,10 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     """
 
     kind = "category"
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "unknown": "keep more by most_common, min_frequency or order",
+        "hashed": "use more buckets, or none",
+    }
     semantic_type = "classes"
     reads_any_text_as = "class"
 
@@ -230,12 +234,12 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     def row_filter(self) -> Callable[[pa.Array, LearnedCategory], np.ndarray | None] | None:
         return _mask_unknown_labels if self.handle_unknown == "drop_row" else None
 
-    def configure_as_target(self) -> None:
-        """Set the defaults for a target: unknown labels raise an error, and rows without a label are dropped."""
+    def _configure_as_target(self) -> None:
+        """Set the defaults for a target: unknown labels raise an error, and rows without a label are left out."""
         if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
             self.handle_unknown = "error"
-        if self.is_closed and (self.missing_value_strategy, self.fill_value) == ("fill_with_const", "<UNK>"):
-            self.missing_value_strategy = "drop_row"
+        if self.is_closed:
+            super()._configure_as_target()
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
         parsed = [as_dictionary(one, lowercase=self.lowercase) for one in (column, *others)]
@@ -315,24 +319,18 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         cells = np.bincount(plain_values(parsed.indices), minlength=len(ids))
         return {"values": np.bincount(classes["bins"][ids], cells, len(classes["counts"].counts)).astype(np.int64)}
 
-    def advice(self, learned: LearnedCategory) -> str | None:
-        """Return a warning if training values that `order` lacks become ``<UNK>``, unless "unk" is set, else None."""
-        if self.order is None or self.handle_unknown is not None or self.oov_buckets:
-            return super().advice(learned)
-        excluded = _count_classes(self, learned)["counts"].unknown
-        if self.imputer is not None:
-            excluded -= learned.missing  # cells without a neighbor are not in the vocabulary either
-        if excluded <= 0:
-            return super().advice(learned)
-        ordered = learned.vocabulary.tokens.slice(learned.has_unknown)
-        unused = ordered.filter(pa.array(learned.vocabulary.frequencies[learned.has_unknown :] == 0)).to_pylist()
-        absent = (
-            f"; no training row has {join_names([repr(one) for one in unused], _MAX_SHOWN_LABELS)}" if unused else ""
-        )
-        return (
-            f"has {excluded:,} of {learned.rows:,} rows with values that order lacks, which become <UNK>{absent}: "
-            'correct order, or set handle_unknown="unk" if this is intended'
-        )
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedCategory
+    ) -> Mapping[Loss, np.ndarray]:
+        losses: dict[Loss, np.ndarray] = {"unknown": encoded[""] == 0} if learned.has_unknown else {}
+        return losses | ({"hashed": encoded[""] >= len(learned.vocabulary)} if learned.buckets else {})
+
+    def _learned_losses(self, learned: LearnedCategory) -> Mapping[Loss, int]:
+        if learned.buckets or not learned.has_unknown:
+            return {}
+        # Cells without a neighbor are not in the vocabulary either.
+        unknown = _count_classes(self, learned)["counts"].unknown - learned.missing * (self.imputer is not None)
+        return {"unknown": max(unknown, 0)}
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
         """Return the id of each cell, 0 for null; RejectedValueError for unknown labels if ``<UNK>`` has no id."""

@@ -156,6 +156,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is for types with a target."""
         from daskprep.passes.fitting import learn_source  # noqa: PLC0415 passes import features
+        from daskprep.passes.losses import tabulate_learned_losses, warn_about_losses  # noqa: PLC0415 as above
 
         validate(self)
         if isinstance(self, SideColumnLearner) and (
@@ -173,7 +174,9 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         X = _to_frame(X)
         source = self._make_training_source(X, y)
         names = [name for name in source.columns if name != Y]
-        self.learned_: dict[str, Learned] = learn_source(dict.fromkeys(names, self), source)[0]
+        features = dict.fromkeys(names, self)
+        self.learned_: dict[str, Learned] = learn_source(features, source)[0]
+        warn_about_losses(tabulate_learned_losses(features, self.learned_), features, self.learned_, fitted=True)
         self.n_features_in_ = len(names)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)

@@ -12,18 +12,18 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display import format_count
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
     VALUE_BINS,
     Bounds,
     Learned,
+    Loss,
     SideColumnLearner,
     SideColumns,
     Tensor,
@@ -79,6 +79,7 @@ class NumberSummary(Summary):
     targets: TargetSums | None = None
     fractions: int = 0  # numbers that are not integers
     beyond: int = 0  # values beyond float32 that are stored without normalization
+    rounded: int = 0  # whole numbers that float32 rounds, stored without normalization
     # Texts that may be numbers in another notation than the plain one.
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
     # Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
@@ -107,7 +108,7 @@ class LearnedNumber(Learned):
 
     added_fields = (
         "written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped", "value_edges",
-        "value_counts",
+        "value_counts", "rounded",
     )  # fmt: skip
 
     written: str | None = None  # example such as "$1,234.5"; None: plain numbers
@@ -126,6 +127,7 @@ class LearnedNumber(Learned):
     edges: tuple[float, ...] | None = None
     cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
     clipped: int | None = None  # training rows that are stored as the largest float32
+    rounded: int | None = None  # training rows with a whole number that float32 rounds
     value_edges: tuple[float, ...] | None = None  # of bins of about equal counts, and
     value_counts: tuple[int, ...] | None = None  # the training rows in each
 
@@ -267,6 +269,10 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     array([0. , 0.5, nan, 1. ], dtype=float32)
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "clipped": 'correct them, or use normalization="yeo_johnson"',
+        "rounded": 'use normalization="zscore", or the type "category" if they are ids',
+    }
     kind = "number"
     semantic_type = "numbers"
     _edge_case_cells = (" -1.5e-1\n", "no number")
@@ -379,11 +385,14 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         # `targets.buckets` lacks numbers in rows without a target.
         if quantiles is None or quantiles.count < len(values):
             quantiles = Quantiles.of(values)
-        fractions, extent, num_overflows = int(np.count_nonzero(values != np.floor(values))), Range.of(values), 0
+        is_whole, extent, beyond, rounded = values == np.floor(values), Range.of(values), 0, 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
-        if not is_transformed and max(extent.max, -extent.min) > MAX_FLOAT32:
-            num_overflows = int(np.count_nonzero(np.abs(values) > MAX_FLOAT32))
-        return NumberSummary(moments, extent, quantiles, counts, targets, fractions, num_overflows)
+        if not is_transformed and max(extent.max, -extent.min) > _MAX_EXACT_FLOAT32:
+            is_beyond = np.abs(values) > MAX_FLOAT32
+            is_rounded = is_whole & ~is_beyond & (values != np.where(is_beyond, 0, values).astype(np.float32))
+            beyond, rounded = int(np.count_nonzero(is_beyond)), int(np.count_nonzero(is_rounded))
+        fractions = len(values) - int(np.count_nonzero(is_whole))
+        return NumberSummary(moments, extent, quantiles, counts, targets, fractions, beyond, rounded)
 
     @property
     def _needs_moments(self) -> bool:
@@ -421,6 +430,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         if self.encoding != "bins":  # with an outlier strategy, small numbers may be replaced, but not all numbers
             normalizer.check_domain(np.array([extent.min if self.outlier_strategy is None else extent.max]))
         state: dict[str, Any] = {"min": extent.min, "max": extent.max, "clipped": summary.beyond or None}
+        state["rounded"] = summary.rounded or None
         if summary.moments is not None:
             # The deviation overflows for the smallest and the largest double, and JSON has no infinity.
             std = min(summary.moments.std(ddof=1), _MAX_FLOAT64) if summary.moments.count > 1 else 0.0
@@ -513,6 +523,30 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             values = np.where(outliers, fill, values)
         return make_encoding(self, learned).encode(values)
 
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedNumber
+    ) -> Mapping[Loss, np.ndarray]:
+        """Return masks of numbers that are clipped, or replaced as outliers, and of whole numbers that are rounded."""
+        if self.encoding == "bins":
+            return {}
+        values, stored, losses = float_values(learned.mask_unlearned(parsed)), encoded[""], dict[Loss, np.ndarray]()
+        clipped = np.abs(stored) >= np.float32(MAX_FLOAT32)
+        low, high = (learned.min, learned.max) if self.clip_quantiles is not None else (None, None)
+        if learned.quantiles:
+            low, high = learned.quantiles[0], learned.quantiles[-1]
+        if low is not None and high is not None:
+            clipped |= (values < low) | (values > high)
+        if learned.outlier_fill_value is not None and (outliers := mask_outliers(self, values, learned)) is not None:
+            clipped |= outliers
+        if clipped.any():
+            losses["clipped"] = clipped
+        if self.normalization is None and np.fmax.reduce(np.abs(values), initial=0) > _MAX_EXACT_FLOAT32:
+            losses["rounded"] = (values == np.floor(values)) & (stored != values) & ~clipped
+        return losses
+
+    def _learned_losses(self, learned: LearnedNumber) -> Mapping[Loss, int]:
+        return {"clipped": learned.clipped or 0, "rounded": learned.rounded or 0}
+
     def _remedy(self, learned: LearnedNumber) -> str:
         """Return how a user can fix cells that are not numbers, for the end of a warning."""
         if self.written:
@@ -551,22 +585,9 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         return pa.array(make_encoding(self, learned).decode(encoded), from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
-        """Return a warning about the fill value, numbers beyond float32, or a column that becomes 0; else None."""
+        """Return a warning about the fill value, or a column that becomes 0; else None."""
         if advice := fill_advice(self, learned):
             return advice
-        largest = max(learned.min or 0.0, learned.max or 0.0, key=abs)
-        if learned.clipped:
-            return (
-                f"holds {format_count(learned.clipped, 'number')} beyond float32, such as "
-                f"{largest:g}, stored as {MAX_FLOAT32:.3g} with the "
-                'same sign: use normalization="yeo_johnson" or "quantile_normal", or correct the data'
-            )
-        is_rounded = learned.cell_type == "integer" and abs(largest) > _MAX_EXACT_FLOAT32
-        if is_rounded and self.normalization is None and self.encoding is None:
-            return (
-                f"holds integers up to {largest:,.0f}, and float32 rounds integers beyond {_MAX_EXACT_FLOAT32:,}: use "
-                'a normalization such as "zscore", or the type "category" if they are ids'
-            )
         ends = learned.quantiles or (0.0, 1.0)
         if self.encoding is not None or (make_encoding(self, learned).normalizer.scale and ends[0] < ends[-1]):
             return None

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, clone
 
 from daskprep.display import escape_unprintable, join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import FEATURES, USER_KINDS, Category, Feature, TargetEncoding, Weight
+from daskprep.features import FEATURES, USER_KINDS, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
 from daskprep.features.feature import CONFIG, FrameOutput
@@ -40,8 +40,7 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
             )
         features[weight] = Weight()
     for target in filter(features.__contains__, targets):
-        if isinstance(target_feature := features[target], Category):
-            target_feature.configure_as_target()
+        features[target]._configure_as_target()
     for name, feature in features.items():
         with column_error_context(name):
             validate(feature)

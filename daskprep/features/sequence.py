@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,18 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.features.base import Bounds, Encoded, Learned, Limits, Tensor
+from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, Tensor
 from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, rename_texts, token_lists
+from daskprep.features.tokens import (
+    LearnedTokens,
+    TokenFeature,
+    TokenSummary,
+    any_in_list,
+    rename_texts,
+    token_lists,
+)
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
 from daskprep.pretrained import import_package
@@ -55,7 +62,9 @@ class LearnedSequence(LearnedTokens):
     first_ids: tuple[int, ...] = ()  # of tokens that a pretrained tokenizer adds before each text, and
     last_ids: tuple[int, ...] = ()  # after it: truncation keeps both
 
-    added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids")
+    cut_rows: int = 0  # training rows with more tokens than `max_sequence_length`, if the fit knows their lengths
+
+    added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids", "cut_rows")
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
         names, weights = self._new_names(lost), self.str2idf
@@ -136,6 +145,10 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     [[2, 5, 4], [2, 1, 0], [1, 0, 0]]
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "unknown": "keep more by most_common or min_frequency",
+        "cut": "raise max_sequence_length or sequence_length",
+    }
     kind = "sequence"
     learns_subwords = True
     semantic_type = "tokens"
@@ -164,6 +177,10 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
                     f"{type(self).__name__}: {name}={length} leaves no room for tokens between the "
                     f"{num_boundary_symbols} start and stop symbols: use at least {num_boundary_symbols + 1}"
                 )
+
+    def _learned_losses(self, learned: Any) -> Mapping[Loss, int]:
+        levels = (learned.of_output(output) for output in self.outputs)
+        return {"cut": max(level.cut_rows for level in levels)}
 
     @property
     def _lacks_padding(self) -> bool:
@@ -237,6 +254,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             limit = least if isinstance(kind, Subwords) else summary.lengths.limit(least)
         length = self.sequence_length or max(min(longest, limit), 1)
         pretrained = self.make_tokenizer().model
+        is_cut = summary.lengths.lengths > length - num_boundary_symbols
         typical = math.ceil(summary.lengths.quantile(0.99)) + num_boundary_symbols
         return LearnedSequence(
             vocabulary=vocabulary,
@@ -248,6 +266,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             decoder=pretrained.decoder if pretrained else "",
             first_ids=pretrained.added_ids[0] if pretrained else (),
             last_ids=pretrained.added_ids[1] if pretrained else (),
+            cut_rows=0 if isinstance(kind, Subwords) else int(summary.lengths.counts[is_cut].sum()),
         )
 
     def counts_documents(self) -> bool:
@@ -283,13 +302,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
         """Return ids (rows, length), padded or truncated, with start and stop symbols if the vocabulary has them."""
-        lists, specials = token_lists(parsed), learned.vocabulary.specials
-        ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
-        if isinstance(kind := self.make_tokenizer(), Subwords):
-            parts = cut_words(kind, _make_subword_model(self, learned), specials, lists.values)
-            lists = expand(lists, *parts, lists.values)
-        else:
-            ids = learned.vocabulary.ids(lists.values)
+        (lists, ids), specials = self._lookup(parsed, learned), learned.vocabulary.specials
         encoded = kernels.pad(
             lists.rows,
             lists.codes,
@@ -303,6 +316,21 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         )
         self._restore_added_tokens(encoded, lists, ids, learned)
         return encoded
+
+    def _lookup(self, parsed: pa.Array, learned: LearnedSequence) -> tuple[kernels.TokenCodes, np.ndarray]:
+        """Return the tokens of each row as codes, for subwords those of its words, and the id of each code."""
+        lists = token_lists(parsed)
+        if not isinstance(kind := self.make_tokenizer(), Subwords):
+            return lists, learned.vocabulary.ids(lists.values)
+        parts = cut_words(kind, _make_subword_model(self, learned), learned.vocabulary.specials, lists.values)
+        ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
+        return expand(lists, *parts, lists.values), ids
+
+    def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+        lists, ids = self._lookup(parsed, learned)
+        specials = learned.vocabulary.specials
+        room = learned.max_sequence_length - sum(one is not None for one in (specials.start_id, specials.stop_id))
+        return np.diff(lists.rows) > room, any_in_list(lists, ids == specials.unknown_id)
 
     def _restore_added_tokens(
         self, encoded: np.ndarray, lists: kernels.TokenCodes, ids: np.ndarray, learned: LearnedSequence
@@ -541,6 +569,13 @@ class Text(TextParameters, Sequence):
             f"_{level}": np.asarray(one.encode(fields[level], getattr(learned, level)))
             for level, one in self._levels.items()
         }
+
+    def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+        return (
+            self._levels[output[1:]]._look_beyond(parsed, learned, "")
+            if output
+            else super()._look_beyond(parsed, learned, output)
+        )
 
     def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
         """Return a mask of the distinct words without unknown tokens in the vocabulary of `output`."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep import kernels
 from daskprep.errors import ColumnError, CorruptDatasetError
-from daskprep.features.base import Bounds, Tensor
+from daskprep.features.base import Bounds, Loss, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats, token_lists
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, any_in_list, drop_repeats, token_lists
 from daskprep.steps.tokens import BagParameters, SetParameters, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -31,6 +32,11 @@ class LearnedSet(LearnedTokens):
 @with_parameters
 class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
     """Base class of sets and bags: distinct tokens of a row, in the order of their first occurrence."""
+
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "unknown": "keep more by most_common or min_frequency",
+        "cut": "raise max_size",
+    }
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         return SpecialSymbols.for_tokens()
@@ -54,6 +60,11 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         values = np.pad(values, ((0, 0), (0, learned.size - values.shape[1])))
         ids = np.pad(order, ((0, 0), (0, learned.size - order.shape[1])))
         return np.where(values > 0, ids, _PAD), np.maximum(values, 0)
+
+    def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+        lists, _ = drop_repeats(token_lists(parsed))
+        unknown = ~learned.vocabulary.contains(lists.values)
+        return np.diff(lists.rows) > learned.size, any_in_list(lists, unknown)
 
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
         return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
@@ -164,6 +175,11 @@ class Bag(_SetBase):
 
     kind = "bag"
     semantic_type = "bags"
+
+    @staticmethod
+    def _row_ids(encoded: np.ndarray) -> np.ndarray:
+        ids: np.ndarray = encoded[:, 0]
+        return ids
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed, distinct=True)

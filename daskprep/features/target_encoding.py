@@ -6,7 +6,7 @@ import base64
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sklearn.base import clone
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import SideColumnLearner, SideColumns, Y
+from daskprep.features.base import Loss, SideColumnLearner, SideColumns, Y
 from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
@@ -136,6 +136,7 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
     array([11., 22., 15.,  9.], dtype=float32)
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {"unknown": "fit on more rows"}
     kind = "target_encoding"
     semantic_type = "numbers"
 
@@ -321,6 +322,13 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         ids = take_by_code(parsed, learned.vocabulary.ids(parsed.dictionary), 0)
         encoded: np.ndarray = learned.encodings[folds, ids.astype(np.intp)]
         return encoded if len(learned.classes) > 2 else encoded[:, 0]
+
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTargetEncoding
+    ) -> Mapping[Loss, np.ndarray]:
+        values = parsed.field("value") if pa.types.is_struct(parsed.type) else parsed
+        known = learned.vocabulary.contains(values.dictionary)
+        return {} if known.all() else {"unknown": ~take_by_code(values, known, True)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedTargetEncoding) -> pa.Array:
         return matrix_to_lists(encoded) if encoded.ndim > 1 else pa.array(encoded)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from daskprep.display import format_count
 from daskprep.errors import ConfigError
-from daskprep.features.base import Learned, fills_with_one_value
+from daskprep.features.base import Learned, Loss, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
-from daskprep.features.vector import matrix_to_lists, parse_number_lists
+from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, pad, valid_mask
 from daskprep.sources.cells import as_text
 from daskprep.steps.normalization import MAX_FLOAT32
@@ -169,7 +169,10 @@ def _extend_groups(
 class LearnedTimeseries(Learned):
     """Fitted state of a time series: the length of rows after truncation and padding."""
 
+    added_fields = ("cut_rows",)
+
     max_timeseries_length: int = 1
+    cut_rows: int = 0  # training rows with a longer series
 
 
 @with_parameters
@@ -229,6 +232,10 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
            [2., 3., 4.]], dtype=float32)
     """
 
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "cut": "raise timeseries_length_limit",
+        "padded": "leave out these rows, or pass the rows before them too",
+    }
     kind = "timeseries"
     semantic_type = "series"
     _edge_case_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
@@ -261,6 +268,11 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             return parsed
         return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
+    def _configure_as_target(self) -> None:
+        # A row whose own number is missing may have a complete horizon.
+        if not self.is_windowed:
+            super()._configure_as_target()
+
     def parse_fill(self, value: object) -> pa.Array:
         """Return one cell with a list of float32; for windows, an empty text becomes NaN, which is padding."""
         if not self.is_windowed:
@@ -276,7 +288,8 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     def learn(self, summary: Lengths) -> LearnedTimeseries:
         limit = self.timeseries_length_limit
         longest = max(1, min(summary.max, summary.limit(_MIN_AUTO) if limit == "auto" else limit))
-        return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest)
+        cut_rows = int(summary.counts[summary.lengths > longest].sum())
+        return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest, cut_rows=cut_rows)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), SEPARATORS[self.tokenizer] or " ")
@@ -293,6 +306,16 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             out = pad(offsets, numbers, length, side=self.padding, fill=fill, keeps_end=keeps_end)
         np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
         return out
+
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTimeseries
+    ) -> Mapping[Loss, np.ndarray]:
+        if self.is_windowed:
+            return {"padded": any_in_row(parsed, np.isnan)}
+        return {"cut": np.diff(list_offsets(parsed)) > learned.max_timeseries_length}
+
+    def _learned_losses(self, learned: LearnedTimeseries) -> Mapping[Loss, int]:
+        return {"cut": learned.cut_rows}
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         return matrix_to_lists(encoded)

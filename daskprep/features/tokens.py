@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Learned, LearnedT
+from daskprep.features.base import Learned, LearnedT, Loss
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import TokenCodes, plain_values, valid_mask
 from daskprep.permutation import Integers
@@ -43,6 +43,13 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
         flat = parsed.values.slice(first, last - first)
         offsets = offsets - first if first else offsets
     return TokenCodes(offsets, plain_values(flat.indices), flat.dictionary)
+
+
+def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
+    """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
+    before = np.append(0, np.cumsum(flags[lists.codes]))
+    found: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
+    return found
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
@@ -246,6 +253,34 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" is for Sequence and Text: use "space_punct"'
             )
+
+    def _losses(
+        self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
+    ) -> Mapping[Loss, np.ndarray]:
+        """Return masks of the cells with tokens that are unknown or cut."""
+        unknown, cut = np.zeros(len(parsed), bool), np.zeros(len(parsed), bool)
+        for output in self.outputs:
+            ids, one = self._row_ids(encoded[output]), cast("LearnedTokens", learned.of_output(output))
+            specials, cells = one.vocabulary.specials, parsed.field(output[1:]) if output else parsed
+            if specials.unknown_id is not None:
+                unknown |= (ids == specials.unknown_id).any(axis=1)
+            is_full = (ids[:, [0, -1]] != (specials.padding_id or 0)).all(axis=1)
+            sizes, boundaries = np.diff(token_lists(cells).rows), {specials.start_id, specials.stop_id} - {None}
+            candidates = np.flatnonzero(is_full | (sizes + len(boundaries) > ids.shape[1]))
+            if len(candidates):
+                is_cut, is_unknown = self._look_beyond(cells.take(pa.array(candidates)), one, output)
+                cut[candidates] |= is_cut
+                unknown[candidates] |= is_unknown
+        return {"unknown": unknown, "cut": cut}
+
+    @staticmethod
+    def _row_ids(encoded: np.ndarray) -> np.ndarray:
+        """Return the ids of encoded rows, 2-D."""
+        return encoded
+
+    def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return masks of the rows with more tokens than an encoded row holds, and of those with unknown ones."""
+        raise NotImplementedError
 
     def advice(self, learned: LearnedT) -> str | None:
         """Return a warning about a parameter that the tokenizer does not read; else None."""

@@ -21,7 +21,7 @@ from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
 from daskprep.features.sequence import Sequence as SequenceFeature
-from daskprep.features.tokens import token_lists
+from daskprep.features.tokens import any_in_list, token_lists
 from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
 from daskprep.passes.engine import PartitionReader, Pass, default_contexts, run_pass
@@ -208,9 +208,7 @@ def _rows_with_unseen(contains: Callable[[pa.Array], np.ndarray], parsed: pa.Arr
     if pa.types.is_dictionary(parsed.type):
         return ~take_by_code(parsed, contains(parsed.dictionary), True)
     lists = token_lists(parsed)
-    counts_before = np.concatenate([[0], np.cumsum(~contains(lists.values)[lists.codes])])
-    has_unseen: np.ndarray = counts_before[lists.rows[1:]] > counts_before[lists.rows[:-1]]
-    return has_unseen
+    return any_in_list(lists, ~contains(lists.values))
 
 
 _MAX_CELLS = 8

@@ -13,6 +13,7 @@ from daskprep.balance import PartitionRepeats
 from daskprep.errors import RejectedValueError
 from daskprep.features.base import (
     Contract,
+    Loss,
     SideColumnLearner,
     SideColumns,
     check_arrow,
@@ -405,10 +406,13 @@ def encoded_outputs(
     keep: np.ndarray,
     *,
     keep_media_cells: bool = False,
+    missing_codes: Mapping[str, np.ndarray] | None = None,
+    losses: dict[str, Mapping[Loss, np.ndarray]] | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yield the encoded arrays of the kept rows by output, feature by feature; columns are removed from `columns`.
 
-    With `keep_media_cells`, media are yielded as undecoded cells: a write decodes them in its parts.
+    With `keep_media_cells`, media are yielded as undecoded cells: a write decodes them in its parts. `losses` is filled
+    in: by feature and cause, a mask of the kept rows, whose codes from `completed_columns` are `missing_codes`.
     """
     rows = None if keep.all() else pa.array(keep)
     for name, feature in features.items():
@@ -419,12 +423,27 @@ def encoded_outputs(
                 encoded: Mapping[str, Any] = feature.to_stored_cells(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
+            if losses is not None:
+                found = {} if isinstance(feature, MediaFeature) else feature._losses(column, encoded, learned[name])
+                losses[name] = _mark_losses(found, (missing_codes or {}).get(name))
         del column
         for output, array in encoded.items():
             yield name + output, array
         if is_missing is not None:
             is_missing = is_missing if rows is None else is_missing.filter(rows)
             yield name + MISSING, is_missing.to_numpy(zero_copy_only=False).astype(np.uint8)
+
+
+def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) -> Mapping[Loss, np.ndarray]:
+    """Return losses by cause, together with missing and unreadable cells, which have no other losses."""
+    if codes is None:
+        return losses
+    present = codes == 0
+    return {
+        "missing": codes == 1,
+        "unreadable": codes == 2,
+        **{cause: mask & present for cause, mask in losses.items()},
+    }
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:

@@ -38,6 +38,8 @@ FIRST_ROWS = 5
 """The number of rows of each split that reports and cards show."""
 MissingCell: TypeAlias = tuple[str, int, str, str]
 """A missing or unreadable cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
+LossCounts: TypeAlias = Mapping[str, Mapping[str, int]]
+"""By feature and cause, the number of cells whose encoding lacks information; those without any are left out."""
 
 
 class DuplicateRows(NamedTuple):
@@ -139,13 +141,20 @@ class Manifest:
     missing_cells: tuple[MissingCell, ...] | None = None
     # By split; None if the rows were not compared.
     duplicates: Mapping[str, DuplicateRows] | None = None
-    # By split, the number of missing and unreadable cells of each feature that has any; None if they were not counted.
-    missing: Mapping[str, Mapping[str, int]] | None = None
+    losses: Mapping[str, LossCounts] | None = None  # by split; None if they were not counted
+    missing: Any = None  # by split and feature, the missing and unreadable cells that older writes counted
 
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    def loss_counts(self) -> Mapping[str, LossCounts] | None:
+        """Return the losses by split; of older datasets the missing and unreadable cells, both as missing."""
+        if self.losses is not None or self.missing is None:
+            return self.losses
+        causes = {split: {name: {"missing": n} for name, n in counts.items()} for split, counts in self.missing.items()}
+        return _losses_from_json(causes)
 
     def to_bytes(self) -> bytes:
         """Return the manifest as canonical JSON with a checksum: equal manifests have the same bytes."""
@@ -160,6 +169,7 @@ class Manifest:
                 "settings": self.settings,
                 **({} if self.missing_cells is None else {"gaps": list(map(list, self.missing_cells))}),
                 **({} if self.duplicates is None else {"duplicates": self.duplicates}),
+                **({} if self.losses is None else {"losses": self.losses}),
                 **({} if self.missing is None else {"missing": self.missing}),
             },
         )
@@ -177,15 +187,27 @@ class Manifest:
                 body["settings"],
                 None if body.get("gaps") is None else _missing_cells_from_json(body["gaps"]),
                 None if body.get("duplicates") is None else _duplicates_from_json(body["duplicates"]),
-                None if body.get("missing") is None else _missing_from_json(body["missing"]),
+                None if body.get("losses") is None else _losses_from_json(body["losses"]),
+                body.get("missing"),
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
             if manifest.layout.sharded != (body["format"] == FORMAT):
                 raise ValueError(f"format {body['format']}, and shards are {manifest.layout.sharded}")
             _check_rows(manifest.layout, manifest.files)
+            manifest.loss_counts()
             _check_origin(manifest.source, manifest.settings)
         return manifest
+
+
+def add_losses(first: LossCounts, second: LossCounts) -> LossCounts:
+    """Return the sum of two counts."""
+    total = {name: dict(causes) for name, causes in first.items()}
+    for name, causes in second.items():
+        own = total.setdefault(name, {})
+        for cause, count in causes.items():
+            own[cause] = own.get(cause, 0) + count
+    return total
 
 
 def read_manifest(folder: Folder, name: str = MANIFEST) -> Manifest | None:
@@ -259,17 +281,14 @@ class Receipt:
     # Row number, column and reason of each medium that could not be decoded and got the fill value.
     filled: Sequence[tuple[int, str, str]] = ()
     missing_cells: tuple[MissingCell, ...] = ()  # among the first rows of the split
-    # The number of missing and unreadable cells of each feature that has any; None in receipts of older versions.
-    missing: Mapping[str, int] | None = None
+    losses: LossCounts | None = None  # None in receipts of older versions
 
     def to_bytes(self) -> bytes:
         """Return the receipt as JSON with a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
         missing_cells = {"gaps": list(map(list, self.missing_cells))} if self.missing_cells else {}
-        missing = {} if self.missing is None else {"missing": self.missing}
-        return _seal(
-            "receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **missing_cells, **missing}
-        )
+        losses = {} if self.losses is None else {"losses": self.losses}
+        return _seal("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **missing_cells, **losses})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
@@ -278,8 +297,8 @@ class Receipt:
         with _error_context(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
             missing_cells = _missing_cells_from_json(body.get("gaps", ()))
-            missing = _counts_from_json(body["missing"]) if "missing" in body else None
-            return cls(_files_from_json(body["files"]), filled, missing_cells, missing)
+            losses = _loss_counts_from_json(body["losses"]) if "losses" in body else None
+            return cls(_files_from_json(body["files"]), filled, missing_cells, losses)
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -331,12 +350,15 @@ def _missing_cells_from_json(cells: Sequence[Any]) -> tuple[MissingCell, ...]:
     return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in cells)
 
 
-def _missing_from_json(missing: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    return {str(split): _counts_from_json(counts) for split, counts in missing.items()}
+def _losses_from_json(losses: Mapping[str, Any]) -> dict[str, LossCounts]:
+    return {str(split): _loss_counts_from_json(counts) for split, counts in losses.items()}
 
 
-def _counts_from_json(counts: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): validate_count(count) for name, count in counts.items()}
+def _loss_counts_from_json(counts: Mapping[str, Any]) -> LossCounts:
+    return {
+        str(name): {str(cause): validate_count(count) for cause, count in causes.items()}
+        for name, causes in counts.items()
+    }
 
 
 def _duplicates_from_json(duplicates: Mapping[str, Any]) -> dict[str, DuplicateRows]:

@@ -39,7 +39,7 @@ from daskprep.steps import saved
 from daskprep.storage.arrays import ROW_ID, encode_chunk, encode_shard
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import SPLITS, Layout
-from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, read_versions
+from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, add_losses, read_versions
 from daskprep.storage.reading import column_array, read_table
 from daskprep.storage.tables import encode_table
 from daskprep.writing.deleting import editable_root, stored_parts
@@ -408,8 +408,12 @@ def _join(stored: Dataset, added: Dataset, members: _Members, folder: Folder, *,
     for name in sorted(files.keys() - new_files):
         folder.link(name, stored.files.folder)
     folder.sync(files, contents=False)
-    unknown: dict[str, Any] = {"missing_cells": None, "duplicates": None, "missing": None}
-    return dataclasses.replace(old, version=next_version(old.version), layout=layout, files=files, **unknown)
+    losses = None
+    # With copies of rows, or after rows were purged, the losses of the added feature have other numbers of cells.
+    if old.losses is not None and added.manifest.losses is not None and old.layout.rows == added.layout.rows:
+        losses = {split: add_losses(counts, added.manifest.losses[split]) for split, counts in old.losses.items()}
+    changed: dict[str, Any] = {"missing_cells": None, "duplicates": None, "losses": losses, "missing": None}
+    return dataclasses.replace(old, version=next_version(old.version), layout=layout, files=files, **changed)
 
 
 def _gather(added: Dataset, members: _Members, ids: Integers) -> dict[str, np.ndarray]:

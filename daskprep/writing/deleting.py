@@ -282,7 +282,7 @@ def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tup
         hidden = {split: set(own.tolist()) for split, own in rows.items()}
         missing = tuple(cell for cell in missing if cell[1] not in hidden.get(cell[0], ()))
     changed: dict[str, Any] = {"version": next_version(old.version), "files": files, "missing_cells": missing}
-    return dataclasses.replace(old, **changed, duplicates=None, missing=None), digests
+    return dataclasses.replace(old, **changed, duplicates=None, losses=None, missing=None), digests
 
 
 def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[tuple[str, bytes | pa.Buffer]]:

@@ -3,8 +3,8 @@
 Files are used for shuffled rows, because every part has rows of every partition, and for writes by several processes. A
 file has these sections, each with the rows of train, then validation, then test:
 
-1. the row ids, then each output of numbers in the order of the layout, and then a bit for each feature of a row, which
-   is 1 if the cell is missing or unreadable;
+1. the row ids, then each output of numbers in the order of the layout, and then a bit for each feature of a row and
+   each cause of a loss, which is 1 if the encoding of the cell lacks information for this cause;
 2. if rows are shuffled, their positions in the split, by which they are sorted, and the index of the first row of each
    part among them;
 3. the cells of media: the offset in the file of each, and then their bytes.
@@ -35,6 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features import Feature
+from daskprep.features.base import Loss
 from daskprep.media.decoding import STORED_TYPE
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_fold_numbers, fold_columns
@@ -48,7 +49,7 @@ from daskprep.storage.checkpoint import is_intact, write_with_checksum
 from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
-from daskprep.storage.manifest import FIRST_ROWS, MissingCell
+from daskprep.storage.manifest import FIRST_ROWS, LossCounts, MissingCell
 from daskprep.writing.plan import SPLITS, Placement, Run
 
 ReadInto = Callable[[int, memoryview], None]
@@ -57,8 +58,8 @@ EncodedOrCells: TypeAlias = np.ndarray | pa.StructArray
 
 _POSITION_BYTES = 8
 _START_BYTES = 8
-MISSING_BITS = "\0missing"
-"""The name of the column of `pack_missing`, which no feature has."""
+LOSS_BITS = "\0losses"
+"""The name of the column of `pack_losses`, which no feature has."""
 VARLEN_COLUMNS = STORED_TYPE.num_fields
 """The number of columns of bytes that a column of cells consists of."""
 
@@ -68,7 +69,7 @@ class KeptRows(NamedTuple):
 
     splits: np.ndarray  # codes
     repeats: np.ndarray
-    outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, then in the order of the layout, and `MISSING_BITS`
+    outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, then in the order of the layout, and `LOSS_BITS`
     missing_codes: Mapping[str, np.ndarray]  # by feature: 0 present, 1 missing, 2 unreadable
 
 
@@ -79,31 +80,35 @@ class EncodedRows:
     layout: Layout
     placement: Placement  # rows of each split in each partition
     seed: int | None  # of the shuffle; None keeps the order of the source
-    features: tuple[str, ...]
+    losses: tuple[tuple[str, Loss], ...]  # features and causes, one for each bit of a row
     media: frozenset[str] = frozenset()  # outputs stored as cells instead of numbers
 
     @property
     def columns(self) -> tuple[Output, ...]:
-        return (ROW_ID, *self.layout.outputs, Output(MISSING_BITS, "uint8", (-(-len(self.features) // 8),)))
+        return (ROW_ID, *self.layout.outputs, Output(LOSS_BITS, "uint8", (-(-len(self.losses) // 8),)))
 
-    def pack_missing(self, codes: Mapping[str, np.ndarray], rows: int) -> np.ndarray:
-        """Return a bit for each row and feature, 1 for cells with a code other than 0; `codes` are by feature."""
-        packed = np.zeros((rows, -(-len(self.features) // 8)), np.uint8)
-        for index, name in enumerate(self.features):
-            if name in codes:
-                packed[:, index // 8] |= (codes[name] != 0).astype(np.uint8) << (index % 8)
+    def pack_losses(self, losses: Mapping[str, Mapping[Loss, np.ndarray]], rows: int) -> np.ndarray:
+        """Return the bits of each row from masks by feature and cause."""
+        packed = np.zeros((rows, -(-len(self.losses) // 8)), np.uint8)
+        for index, (name, cause) in enumerate(self.losses):
+            if (mask := losses.get(name, {}).get(cause)) is not None and mask.any():
+                packed[:, index // 8] |= mask.astype(np.uint8) << (index % 8)
         return packed
 
-    def missing_mask(self, packed: np.ndarray, name: str) -> np.ndarray:
-        """Return a mask of the missing and unreadable cells of a feature, from `pack_missing`."""
-        index = self.features.index(name)
+    def mask_losses(self, packed: np.ndarray, name: str, cause: Loss) -> np.ndarray:
+        """Return a mask of the cells of a feature with a loss, from the bits of rows."""
+        index = self.losses.index((name, cause))
         mask: np.ndarray = (packed[:, index // 8] & (1 << index % 8)) != 0
         return mask
 
-    def count_missing(self, packed: np.ndarray) -> dict[str, int]:
-        """Return the number of missing and unreadable cells of each feature that has any, from `pack_missing`."""
-        counts = [int(np.count_nonzero(self.missing_mask(packed, name))) for name in self.features]
-        return {name: count for name, count in zip(self.features, counts, strict=True) if count}
+    def count_losses(self, packed: np.ndarray) -> LossCounts:
+        """Return the number of cells of each feature and cause that has any, from the bits of rows."""
+        counts: dict[str, dict[str, int]] = {}
+        occurring = np.bitwise_or.reduce(packed, axis=0)
+        for index, (name, cause) in enumerate(self.losses):
+            if occurring[index // 8] & (1 << index % 8):
+                counts.setdefault(name, {})[cause] = int(np.count_nonzero(self.mask_losses(packed, name, cause)))
+        return counts
 
     @property
     def _number_columns(self) -> list[Output]:
@@ -396,11 +401,23 @@ class Encode:
         )
         add_fold_numbers(self.features, context, source, columns, splits == TRAIN)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
-        outputs = encoded_outputs(self.features, self.learned, columns, keep, keep_media_cells=True)
         kept_codes = {name: codes[keep] for name, codes in missing_codes.items()}
-        missing_bits = self.rows.pack_missing(kept_codes, len(row_ids))
-        arrays = itertools.chain([(ROW_ID.name, row_ids)], outputs, [(MISSING_BITS, missing_bits)])
-        return KeptRows(splits[keep], repeats[keep], arrays, kept_codes)
+
+        def outputs() -> Iterator[tuple[str, EncodedOrCells]]:
+            losses: dict[str, Mapping[Loss, np.ndarray]] = {}
+            yield ROW_ID.name, row_ids
+            yield from encoded_outputs(
+                self.features,
+                self.learned,
+                columns,
+                keep,
+                keep_media_cells=True,
+                missing_codes=kept_codes,
+                losses=losses,
+            )
+            yield LOSS_BITS, self.rows.pack_losses(losses, len(row_ids))
+
+        return KeptRows(splits[keep], repeats[keep], outputs(), kept_codes)
 
     def _read_assignment(self, context: PartitionContext) -> tuple[np.ndarray, np.ndarray]:
         """Return the split code and the number of repeats of each row, from scratch or from the context."""

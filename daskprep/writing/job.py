@@ -39,7 +39,15 @@ from daskprep.storage.checkpoint import Checkpoint, is_intact, read_checkpoint, 
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
-from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, Receipt, read_manifest
+from daskprep.storage.manifest import (
+    MANIFEST,
+    FileEntry,
+    LossCounts,
+    Manifest,
+    Receipt,
+    add_losses,
+    read_manifest,
+)
 from daskprep.storage.tables import REJECTS
 from daskprep.storage.threads import InlineExecutor
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, HashedPart, count_duplicates
@@ -168,7 +176,7 @@ class WriteJob:
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
         missing_cells = tuple(sorted(cell for receipt in receipts for cell in receipt.missing_cells))
-        counted = missing_cells, duplicates, _count_missing([*written, *missing], receipts)
+        counted = missing_cells, duplicates, _add_losses([*written, *missing], receipts)
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, *counted))
 
     def _has_hashes(self, part: Part) -> bool:
@@ -386,8 +394,12 @@ class WriteJob:
         """
         plan, saved = prepared.plan, prepared.saved
         seed = self.options.seed if self.options.shuffle else None
-        features, media = tuple(self.recipe.features), frozenset(self.recipe.media)
-        rows = EncodedRows(plan.layout, plan.placement, seed, features, media)
+        losses = tuple(
+            (name, cause)
+            for name, feature in self.recipe.features.items()
+            for cause in ("missing", "unreadable", *feature._loss_remedies)
+        )
+        rows = EncodedRows(plan.layout, plan.placement, seed, losses, frozenset(self.recipe.media))
         in_process = partitions.is_in_process()
         writer = PartWriter(
             self.version,
@@ -568,14 +580,17 @@ class FoldedJob(WriteJob):
         commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
 
 
-def _count_missing(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str, dict[str, int]] | None:
-    """Return the missing cells of each split by feature; None if a receipt is of an older version, without counts."""
-    totals: dict[str, Counter[str]] = {part.split: Counter() for part in parts}
+def _add_losses(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str, LossCounts] | None:
+    """Return the losses of each split; None if a receipt is of an older version, without counts."""
+    totals: dict[str, LossCounts] = {part.split: {} for part in parts}
     for part, receipt in zip(parts, receipts, strict=True):
-        if receipt.missing is None:
+        if receipt.losses is None:
             return None
-        totals[part.split].update(receipt.missing)
-    return {split: dict(counts) for split, counts in totals.items()}
+        totals[part.split] = add_losses(totals[part.split], receipt.losses)
+        # A file that cannot be decoded is listed for each copy of its row.
+        broken = Counter(column for _, column, _ in receipt.filled)
+        totals[part.split] = add_losses(totals[part.split], {name: {"unreadable": n} for name, n in broken.items()})
+    return totals
 
 
 def _hold_out_fold(context: PartitionContext, fold: int) -> PartitionContext:

@@ -23,7 +23,7 @@ from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
-from daskprep.writing.encoded import MISSING_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
+from daskprep.writing.encoded import LOSS_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
 from daskprep.writing.versions import RECEIPTS, SCRATCH
 
 # Slices of a part are seldom in two arrays, which are then copied.
@@ -105,8 +105,8 @@ class PartWriter:
             self.version.sync(files)
         missing_cells = read_missing_cells(self.scratch, self.rows, part.split) if part.number == 0 else ()
         rows_written = len(self.rows.layout.part_range(part.split, part.number))
-        missing = self.rows.count_missing(part_rows.rows(MISSING_BITS, 0, rows_written))
-        receipt = Receipt(files, filled, missing_cells, missing)
+        losses = self.rows.count_losses(part_rows.rows(LOSS_BITS, 0, rows_written))
+        receipt = Receipt(files, filled, missing_cells, losses)
         if self.expected is None:
             # A resumed write checks the files against the receipt, so neither must survive a power failure.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
@@ -124,8 +124,7 @@ class PartWriter:
                     target[start:stop] = hash_rows([part_rows.rows(name, start, stop) for name in names])
         row_ids = part_rows.rows(ROW_ID.name, 0, rows)
         for name in compared.categories:
-            unseen = cast("np.ndarray", part_rows.rows(name, 0, rows)) == 0
-            unseen &= ~self.rows.missing_mask(cast("np.ndarray", part_rows.rows(MISSING_BITS, 0, rows)), name)
+            unseen = self.rows.mask_losses(part_rows.rows(LOSS_BITS, 0, rows), name, "unknown")
             hashes[0, unseen] = mix(row_ids[unseen].astype(np.uint64))  # equal to no other row
         save_hashes(self.hashes, part.hashes, hashes[0], hashes[1], row_ids)
         if not self.version.is_local:  # the scratch folder may be removed when the process ends

@@ -100,7 +100,7 @@ def test_long_audio_is_truncated_at_the_end():
 
 def test_recordings_longer_than_the_largest_learned_limit_warn():
     cells = [sound(*np.zeros(seconds * 1_000)) for seconds in (1, 7, 31)]
-    with pytest.warns(UserWarning, match='column "x" has recordings longer than 30.0 s, 33% of those in the sample'):
+    with pytest.warns(UserWarning, match=r'"x": 1 cell \(33.3 %\) cut: raise audio_file_length_limit_in_s'):
         cut = learned(dp.Audio(), *cells)
     assert cut.to_dict()["cut_share"] == pytest.approx(1 / 3)
     assert "cut_share" not in learned(dp.Audio(), *cells[:2]).to_dict()

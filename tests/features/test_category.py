@@ -290,10 +290,11 @@ def test_ids_follow_the_order_parameter(as_frame):
 
 def test_values_missing_from_order_warn():
     frame = column("Good", "Very Good", "Very Good", None)
-    message = r"has 2 of 4 rows with values that order lacks, which become <UNK>; no training row has 'Very good': cor"
-    with pytest.warns(UserWarning, match=message):
+    with pytest.warns(
+        UserWarning, match=r"2 cells \(50.0 %\) unknown: keep more by most_common, min_frequency or order"
+    ):
         dp.Category(order=["Good", "Very good"]).fit(frame)
-    with pytest.warns(UserWarning, match=r"has 2 of 3 rows with values that order lacks, which become <UNK>: correct"):
+    with pytest.warns(UserWarning, match=r"2 cells \(50.0 %\) unknown"):
         dp.Category(order=["Good"], missing_value_strategy="drop_row").fit(frame)
 
 

@@ -96,17 +96,28 @@ def test_missing_counts_with_older_receipts_are_none(frame, tmp_path, monkeypatc
             prep.write(tmp_path / "rows.parquet", path)
     for file in path.rglob("receipts/train-*.json"):
         receipt = Receipt.from_bytes(file.read_bytes())
-        assert receipt.missing
-        file.write_bytes(dataclasses.replace(receipt, missing=None).to_bytes())
+        assert receipt.losses
+        file.write_bytes(dataclasses.replace(receipt, losses=None).to_bytes())
     assert prep.write(tmp_path / "rows.parquet", path).missing_counts is None
 
 
 def test_missing_counts_of_older_manifest_are_none(frame, tmp_path):
     dataset = dp.Preprocessor(FEATURES).fit_write(frame, tmp_path / "a.dp")
-    manifest = dataclasses.replace(dataset.manifest, missing=None)
-    assert b'"missing":{' not in manifest.to_bytes()
+    manifest = dataclasses.replace(dataset.manifest, losses=None)
+    assert b'"losses":{' not in manifest.to_bytes()
     (tmp_path / "a.dp" / MANIFEST).write_bytes(manifest.to_bytes())
     report = dp.open_dataset(tmp_path / "a.dp").report()
     assert report.to_dict()["features"][0]["missing_by_split"] is None
     assert '<th scope="row">missing</th>' not in report.html
     assert Manifest.from_bytes(dataset.manifest.to_bytes(), "here") == dataset.manifest
+
+
+def test_missing_counts_of_a_manifest_that_lacks_causes(frame, tmp_path):
+    dataset = dp.Preprocessor(FEATURES).fit_write(frame, tmp_path / "a.dp")
+    manifest = dataclasses.replace(dataset.manifest, losses=None, missing=dataset.missing_counts)
+    data = manifest.to_bytes()
+    assert Manifest.from_bytes(data, "here").to_bytes() == data  # its digest is in the lists of parts
+    (tmp_path / "a.dp" / MANIFEST).write_bytes(data)
+    again = dp.open_dataset(tmp_path / "a.dp")
+    assert again.missing_counts == dataset.missing_counts
+    assert set(again.losses()["cause"]) == {"missing"}
