@@ -76,13 +76,13 @@ class NewRowsMixin:
     def losses_(self) -> pd.DataFrame:
         """Cells of the training rows whose encoding lacks information, as far as the fit counted them.
 
-        The columns are those of `Dataset.losses`, which has the losses of all rows that were written.
+        It has the columns of `Dataset.losses`, which counts the cells of all rows that were written.
         """
         check_is_fitted(self)
         return tabulate_learned_losses(self.features_, self.learned_)
 
     def _warn_about_losses(self, dataset: Dataset, *, fitted: bool) -> None:
-        """Warn about the losses of rows that were written; with folds, about those of all training rows."""
+        """Warn about the losses of rows that were written; with folds, about the losses of all training rows."""
         if isinstance(dataset, FoldedDataset):
             table, options = self.losses_, dict[str, Any](call="prep.losses_")
         elif (counts := dataset.loss_counts) is not None:

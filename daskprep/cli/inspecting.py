@@ -72,6 +72,8 @@ def inspect(
         prep = dp.Preprocessor.from_dataset(opened)
         learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
         show(opened.description, learned)
+        if (losses := opened.losses()) is not None and len(losses):
+            click.echo(f"\ncells whose encoding lacks information\n{losses.to_string(index=False)}")
 
 
 def _write_report(dataset: dp.Dataset, page: str, storage_options: Mapping[str, Any] | None) -> None:
@@ -126,6 +128,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "block_rows": layout.block_rows,
         "compression": layout.compression,
         "rejected_rows": dataset.rejects().num_rows,
+        "losses": None if (losses := dataset.losses()) is None else losses.to_dict("records"),
         "duplicates": dataset.duplicates and {split: rows._asdict() for split, rows in dataset.duplicates.items()},
         "split": None if prep.split is None else prep.split.to_dict(),
         "balance": None if prep.balance is None else prep.balance.to_dict(),

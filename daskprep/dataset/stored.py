@@ -200,7 +200,7 @@ class StoredDataset:
     def losses(self) -> pd.DataFrame | None:
         """Return the number of cells whose encoding lacks information of the cell, by feature, split and cause.
 
-        Causes are "missing", "unreadable", "unknown" (no id of its own), "cut", "clipped", "rounded", "padded" (a
+        Causes are "missing", "unreadable", "unknown" (no separate id), "cut", "clipped", "rounded", "padded" (a
         window without all its rows) and "left out" (rows, in no split). "share" is the share of the cells of the split.
         A cell may have several causes. None in datasets of older versions, and after rows were deleted.
 

@@ -285,7 +285,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     ) -> Mapping[Loss, np.ndarray]:
         """Return by cause a mask of the cells whose encoding lacks information; missing cells do not count.
 
-        `encoded` are the arrays of `encode` by output. The causes are those of `_loss_remedies`.
+        `encoded` are the arrays of `encode` by output. The causes are the keys of `_loss_remedies`.
         """
         return {}
 

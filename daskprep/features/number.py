@@ -126,8 +126,9 @@ class LearnedNumber(Learned):
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
     cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
-    clipped: int | None = None  # training rows that are stored as the largest float32
-    rounded: int | None = None  # training rows with a whole number that float32 rounds
+    # Training rows that are stored as the largest float32, and those with a whole number that float32 rounds.
+    clipped: int | None = None
+    rounded: int | None = None
     value_edges: tuple[float, ...] | None = None  # of bins of about equal counts, and
     value_counts: tuple[int, ...] | None = None  # the training rows in each
 
@@ -385,13 +386,13 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         # `targets.buckets` lacks numbers in rows without a target.
         if quantiles is None or quantiles.count < len(values):
             quantiles = Quantiles.of(values)
-        is_whole, extent, beyond, rounded = values == np.floor(values), Range.of(values), 0, 0
+        is_integral, extent, beyond, rounded = values == np.floor(values), Range.of(values), 0, 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
         if not is_transformed and max(extent.max, -extent.min) > _MAX_EXACT_FLOAT32:
             is_beyond = np.abs(values) > MAX_FLOAT32
-            is_rounded = is_whole & ~is_beyond & (values != np.where(is_beyond, 0, values).astype(np.float32))
+            is_rounded = is_integral & ~is_beyond & (values != np.where(is_beyond, 0, values).astype(np.float32))
             beyond, rounded = int(np.count_nonzero(is_beyond)), int(np.count_nonzero(is_rounded))
-        fractions = len(values) - int(np.count_nonzero(is_whole))
+        fractions = len(values) - int(np.count_nonzero(is_integral))
         return NumberSummary(moments, extent, quantiles, counts, targets, fractions, beyond, rounded)
 
     @property

@@ -62,7 +62,7 @@ class LearnedSequence(LearnedTokens):
     first_ids: tuple[int, ...] = ()  # of tokens that a pretrained tokenizer adds before each text, and
     last_ids: tuple[int, ...] = ()  # after it: truncation keeps both
 
-    cut_rows: int = 0  # training rows with more tokens than `max_sequence_length`, if the fit knows their lengths
+    cut_rows: int = 0  # training rows with more tokens than `max_sequence_length`, except for subwords
 
     added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids", "cut_rows")
 
@@ -318,7 +318,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return encoded
 
     def _lookup(self, parsed: pa.Array, learned: LearnedSequence) -> tuple[kernels.TokenCodes, np.ndarray]:
-        """Return the tokens of each row as codes, for subwords those of its words, and the id of each code."""
+        """Return the tokens of each row as codes, subwords if the tokenizer cuts words, and the id of each code."""
         lists = token_lists(parsed)
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return lists, learned.vocabulary.ids(lists.values)

@@ -48,8 +48,8 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
 def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
     """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
     before = np.append(0, np.cumsum(flags[lists.codes]))
-    found: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
-    return found
+    flagged_rows: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
+    return flagged_rows
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
@@ -264,7 +264,8 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             specials, cells = one.vocabulary.specials, parsed.field(output[1:]) if output else parsed
             if specials.unknown_id is not None:
                 unknown |= (ids == specials.unknown_id).any(axis=1)
-            is_full = (ids[:, [0, -1]] != (specials.padding_id or 0)).all(axis=1)
+            is_padding = ids == (specials.padding_id or 0)
+            is_full = ~(is_padding[:, :1].any(axis=1) | is_padding[:, -1:].any(axis=1))
             sizes, boundaries = np.diff(token_lists(cells).rows), {specials.start_id, specials.stop_id} - {None}
             candidates = np.flatnonzero(is_full | (sizes + len(boundaries) > ids.shape[1]))
             if len(candidates):

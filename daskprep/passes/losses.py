@@ -27,7 +27,7 @@ _REMEDIES = {
     "unreadable": "correct them",
     LEFT_OUT: "rejects() lists these rows",
 }
-_PHRASES = {"missing": "missing and imputed", "padded": "windows with padding", LEFT_OUT: "rows left out"}
+_PHRASES = {"missing": "missing and imputed", "padded": "windows with padding"}
 
 
 def tabulate_losses(
@@ -38,7 +38,7 @@ def tabulate_losses(
     rejects: pa.Table,
 ) -> pd.DataFrame:
     """Return the losses of written rows as a table, from counts and rows by split, and the rejected rows."""
-    # Only the fit opens files of images and audio, those of a sample.
+    # Only the fit opens files of images and audio: a sample of them.
     sampled = {
         name: {str(cause): round(n / learned[name].rows * rows["train"]) for cause, n in causes.items()}
         for name, feature in features.items()
@@ -98,9 +98,9 @@ def warn_about_losses(
 ) -> None:
     """Warn with one line about the largest losses of at least `MIN_SHARE`, and about all labels that are not readable.
 
-    `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the training rows
-    are those of the fit, which has warned about their unreadable cells. Unknown values of other rows are for `check`,
-    which compares them with those of the fit, and a hash is what a parameter requests.
+    `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the fit has seen the
+    training rows, and has warned about their unreadable cells. It is for `check` to compare unknown values of other
+    rows with the fit, and hashing is what a parameter requests.
     """
 
     def is_reported(cause: str, split: str) -> bool:

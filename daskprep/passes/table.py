@@ -424,8 +424,8 @@ def encoded_outputs(
             else:
                 encoded = _encode(feature, column, learned[name])
             if losses is not None:
-                found = {} if isinstance(feature, MediaFeature) else feature._losses(column, encoded, learned[name])
-                losses[name] = _mark_losses(found, (missing_codes or {}).get(name))
+                own = {} if isinstance(feature, MediaFeature) else feature._losses(column, encoded, learned[name])
+                losses[name] = _mark_losses(own, (missing_codes or {}).get(name))
         del column
         for output, array in encoded.items():
             yield name + output, array

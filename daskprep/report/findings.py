@@ -421,6 +421,7 @@ def summarize_findings(
         "dataset": {"version": dataset.version} | dataset_facts,
         "features": features,
         "alerts": alerts,
+        "losses": None if (losses := dataset.losses()) is None else losses.to_dict("records"),
         "associations": pairs[:_MAX_PAIRS],
         "sampled_rows": len(rows),
     }

@@ -43,7 +43,7 @@ from daskprep.summary_html import describe_learned, make_learned_cells
 _MAX_FEATURES = 200  # about 6 KB of the page each
 _MAX_FACT_CHARACTERS = 300
 _MAX_NAMED = 40
-_MAX_ALERTS, _MAX_PAIRS, _MIN_STRENGTH = 40, 12, 0.1
+_MAX_ALERTS, _MAX_LOSSES, _MAX_PAIRS, _MIN_STRENGTH = 40, 30, 12, 0.1
 _MAX_SMALL_BARS = 32
 _TABLES, _OTHER_FILES = "tables of scalar outputs", "fitted state and metadata"
 
@@ -87,6 +87,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         *_balance(dataset, columns, summaries),
         element("h2", "Overview"),
         _overview(dataset, findings, {name: charts[outputs[0].output.name] for name, outputs in by_name.items()}),
+        *_losses(findings["losses"] or ()),
         *_associations(findings),
         element("h2", "Features"),
         draw_legend(dataset.splits) if len(splits) > 1 else Markup(),
@@ -203,6 +204,18 @@ def _small_bars(charts: Sequence[Chart]) -> Markup:
     counts = np.asarray(next(iter(charts[0].counts.values())))
     bin_width = max(1, -(-len(counts) // _MAX_SMALL_BARS))
     return bar_chart([int(counts[start : start + bin_width].sum()) for start in range(0, len(counts), bin_width)])
+
+
+def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    """Return a heading and a table of the cells whose encoding lacks information; empty if there are none."""
+    shown = sorted(losses, key=lambda loss: -loss["share"])[:_MAX_LOSSES]
+    rows = [["feature", "split", "cause", "cells", "share"]]
+    for one in shown:
+        texts = [truncate(one["feature"]), one["split"], one["cause"], f"{one['cells']:,}"]
+        rows.append([*texts, format_share(one["share"], 1)])
+    more = len(losses) - len(shown)
+    note = f"{format_count(more, 'more loss')}: to_dict() returns all." * (more > 0)
+    return [element("h2", "Losses"), _card(draw_table(rows, "grid"), note)] if shown else []
 
 
 def _associations(findings: Mapping[str, Any]) -> list[Markup]:

@@ -3,8 +3,8 @@
 Files are used for shuffled rows, because every part has rows of every partition, and for writes by several processes. A
 file has these sections, each with the rows of train, then validation, then test:
 
-1. the row ids, then each output of numbers in the order of the layout, and then a bit for each feature of a row and
-   each cause of a loss, which is 1 if the encoding of the cell lacks information for this cause;
+1. the row ids, each output of numbers in the order of the layout, and bits: for each row, feature and cause, 1 if the
+   encoding of the cell lacks information for this cause;
 2. if rows are shuffled, their positions in the split, by which they are sorted, and the index of the first row of each
    part among them;
 3. the cells of media: the offset in the file of each, and then their bytes.
