@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from operator import add
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -313,17 +314,24 @@ Window = tuple[int, int]
 """A shift and a bucket: the numbers n with n >> shift == bucket."""
 
 
+class Ties(NamedTuple):
+    """Rows of a partition with the number at a rank: how many precede the rank, and how many there are."""
+
+    number: int
+    before: int
+    rows: int
+
+
 def find_ranks(
     ranks: Collection[int],
     parts: Sequence[OrderedCounts],
     recount: Callable[[Sequence[Window]], Sequence[Sequence[OrderedCounts]]],
-) -> dict[int, list[tuple[int, int]]]:
+) -> dict[int, list[Ties]]:
     """Return the number at each rank (from 0) of all rows in order, with ties in partition order.
 
-    By rank, the result has a pair for each partition: the number, and how many of the partition's rows with this
-    number precede the rank. `parts` are the counts of partitions. If they are too coarse, ``recount(windows)`` must
-    return, for each partition, the counts inside each window. It is called once for all ranks, and again only while
-    windows are too coarse.
+    By rank, the result has the rows with this number in each partition. `parts` are the counts of partitions. If they
+    are too coarse, ``recount(windows)`` must return, for each partition, the counts inside each window. It is called
+    once for all ranks, and again only while windows are too coarse.
     """
     result_by_rank = {}
     pending = dict.fromkeys(ranks, (0, list(parts)))
@@ -345,11 +353,11 @@ def find_ranks(
     return result_by_rank
 
 
-def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[tuple[int, int]]:
-    """Return for each partition `number`, and how many of its rows are among the first `ties` rows with it."""
+def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[Ties]:
+    """Return the rows with `number` of each partition; the first `ties` of all precede the rank."""
     tied_rows = np.array([part.rows_in(number) for part in parts])
-    before = np.cumsum(tied_rows) - tied_rows
-    return [(number, int(rows)) for rows in np.clip(ties - before, 0, tied_rows)]
+    before = np.clip(ties - (np.cumsum(tied_rows) - tied_rows), 0, tied_rows)
+    return [Ties(number, *pair) for pair in zip(before.tolist(), tied_rows.tolist(), strict=True)]
 
 
 def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Integers:

@@ -114,7 +114,8 @@ def write_config(
         "fit_on": None if fit_on == "train" else fit_on,
         "weight": weight,
     }
-    preprocessing = {"split": None if split is None else split.to_dict(), **_drop_none(settings)}
+    divides = {"divide_times": True} if getattr(split, "divide_times", False) else {}
+    preprocessing = {"split": None if split is None else split.to_dict() | divides, **_drop_none(settings)}
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
     outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
     config = {"input_features": inputs, "output_features": outputs or None, "preprocessing": preprocessing}
@@ -376,6 +377,8 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if kind == "datetime":
         # Ludwig accepts this key but ignores it; a missing time raises an error here.
         values.pop("fill_value", None)
+    if kind in ("datetime", "time_series") or values.get("time"):
+        values.setdefault("divide_times", False)
     with preprocessing.error_context("split"):
         return split_from_dict(values)
 

@@ -148,7 +148,7 @@ def chosen(classes: Mapping[str, Any]) -> Json:
         hints = [(key.replace("shares", "probabilities"), hint) for key, hint in annotations_of(one).items()]
         known: Json = {"counts": {}, "probabilities": {}, "gap": {"type": "string"}, "window": {"type": "string"}}
         parameters = {key: known[key] if key in known else schema_of(hint) for key, hint in hints}
-        found.append(object_of({"type": {"const": name}, **parameters}, ["gap", "window"]))
+        found.append(object_of({"type": {"const": name}, **parameters}, ["gap", "window", "divide_times"]))
     return {"anyOf": [{"type": "null"}, *found]}
 
 

@@ -295,7 +295,8 @@ def test_find_ranks_equals_sorting(rows, borders, limit, data):
         number = rows[order[rank]]
         earlier = [row for row in order[:rank] if rows[row] == number]
         ties = np.bincount(owner[earlier], minlength=len(parts)) if earlier else np.zeros(len(parts), dtype=int)
-        assert found[rank] == [(number, int(tie)) for tie in ties]
+        rows_by_part = [int((part == number).sum()) for part in parts]
+        assert found[rank] == [(number, int(tie), count) for tie, count in zip(ties, rows_by_part, strict=True)]
 
 
 def test_find_ranks_shares_ties_in_partition_order():
@@ -306,7 +307,7 @@ def test_find_ranks_shares_ties_in_partition_order():
 
     # Sorted: 1, then six times 5, then 7 and 9.
     found = find_ranks([0, 1, 2, 4, 6, 7], parts, recount)
-    shares = {rank: [rows for _, rows in places] for rank, places in found.items()}
+    shares = {rank: [before for _, before, _ in places] for rank, places in found.items()}
     assert [places[0][0] for places in found.values()] == [1, 5, 5, 5, 5, 7]
     assert shares == {
         0: [0, 0, 0, 0],

@@ -20,7 +20,13 @@ from daskprep.split.groups import GroupUnits, count_groups
 from tests.test_split import assign, borders_of, digest, pieces
 
 ROWS = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": [i // 3 for i in range(1000)]})
-KINDS = [KFold(3), KFold(3, stratify="x"), KFold(3, group="y"), KFold(3, "x", "y"), KFold(3, time="t")]
+KINDS = [
+    KFold(3),
+    KFold(3, stratify="x"),
+    KFold(3, group="y"),
+    KFold(3, "x", "y"),
+    KFold(3, time="t", divide_times=True),
+]
 
 
 def kind_of(folds):
@@ -101,7 +107,7 @@ def test_time_folds_are_consecutive_sorted_rows(days, k, borders, limit):
     table = pa.table({"t": np.array(days).astype("datetime64[D]")})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
-        found = assign(KFold(k, time="t"), pieces(table, borders))
+        found = assign(KFold(k, time="t", divide_times=True), pieces(table, borders))
     order = np.argsort(days, kind="stable")
     expected = np.concatenate([np.full(len(part), fold) for fold, part in enumerate(np.array_split(order, k))])
     assert np.array_equal(found[order], expected)

@@ -38,6 +38,7 @@ from daskprep.split import (
     KFold,
     RandomSplit,
     StratifiedSplit,
+    TimeSeriesSplit,
     split_from_dict,
 )
 
@@ -511,15 +512,66 @@ def test_datetime_equals_sorting(times, borders, limit, probabilities):
     column = pa.array(times).cast(pa.timestamp("ns"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
-        assigned = assign(DatetimeSplit("x", probabilities), tables_of(column, borders))
+        assigned = assign(DatetimeSplit("x", probabilities, divide_times=True), tables_of(column, borders))
     three = probabilities if len(probabilities) == 3 else (probabilities[0], 0.0, probabilities[1])
     assert np.array_equal(assigned, sorted_split(times, three))
+
+
+@settings(max_examples=80)
+@given(
+    times=st.lists(st.integers(0, 12), min_size=9, max_size=80),
+    borders=borders_of,
+    limit=st.integers(2, 20),
+    split=st.sampled_from([
+        DatetimeSplit("x"), DatetimeSplit("x", (0.5, 0.5)), DatetimeSplit("x", (0.6, 0.2, 0.2), gap="2 days"),
+        KFold(3, time="x"), TimeSeriesSplit("x", 2), TimeSeriesSplit("x", 2, fold=1, gap="2 days", window="4 days"),
+    ]),
+)  # fmt: skip
+def test_rows_of_one_time_stay_together(times, borders, limit, split):
+    days = np.array(times)
+    column = pa.array(days.astype("datetime64[D]"))
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        patch.setattr(classes, "MAX_BUCKETS", limit)
+        try:
+            assigned = assign(split, tables_of(column, borders))
+        except ColumnError:
+            assert split.type != "datetime"
+            return
+    by_time = [np.unique(assigned[days == day]) for day in np.unique(days)]
+    assert max(map(len, by_time)) == 1
+    if isinstance(split, DatetimeSplit) and split.gap is None:
+        ends = np.cumsum(largest_remainder(len(days), split._shares()))[:-1]
+        sizes = np.bincount(assigned, minlength=3)
+        edges = np.cumsum([0, *np.unique(days, return_counts=True)[1]])
+        for end, cut in zip(ends, np.cumsum(sizes)[:-1], strict=True):
+            assert cut in (edges[edges <= end].max(), edges[edges > end].min())  # an edge of the time at the cut
+        assert any("no rows are left" in str(one.message) for one in found) == any(
+            share and not size for share, size in zip(split._shares(), sizes, strict=True)
+        )
+        assert sizes[0]
+
+
+def test_splits_saved_before_divide_times_divide():
+    for saved in (
+        {"type": "datetime", "column": "x"},
+        {"type": "time_series", "column": "x"},
+        {"type": "kfold", "time": "x"},
+    ):
+        split = split_from_dict(saved)
+        assert split.divide_times
+        assert split.to_dict().items() >= saved.items()
+        assert "divide_times" not in split.to_dict()
+    assert "divide_times" not in KFold(3).to_dict()
+    for split in (DatetimeSplit("x"), TimeSeriesSplit("x"), KFold(3, time="x")):
+        assert split_from_dict(split.to_dict()).divide_times is False
 
 
 def test_datetime_reads_again_only_for_many_distinct_times():
     days = np.random.default_rng(0).integers(0, 10_000, 50_000)
     column = pa.array(days.astype("datetime64[D]"))
-    assert np.array_equal(assign(DatetimeSplit("x"), tables_of(column, [20_000])), sorted_split(days, (0.7, 0.1, 0.2)))
+    divided = DatetimeSplit("x", divide_times=True)
+    assert np.array_equal(assign(divided, tables_of(column, [20_000])), sorted_split(days, (0.7, 0.1, 0.2)))
     assert assign.passes == 0
     seconds = np.random.default_rng(0).integers(0, 10**9, 50_000)
     column = pa.array(seconds).cast(pa.timestamp("s"))
@@ -627,7 +679,11 @@ def test_datetime_error_lists_unreadable_values_and_rows(value, datetime_format)
     with pytest.raises(RejectedValueError, match=f'column "when": 1 row.*{shown} in row 6.*drop their rows'):
         assign(DatetimeSplit("when", datetime_format=datetime_format), tables)
     kept = [None, np.array([True, False, True])]
-    assert counts(assign(DatetimeSplit("when", datetime_format=datetime_format), tables, kept)) == [5, 1, 1]
+    assert counts(assign(DatetimeSplit("when", datetime_format=datetime_format, divide_times=True), tables, kept)) == [
+        5,
+        1,
+        1,
+    ]
 
 
 def test_datetime_counts_all_unreadable_values():
@@ -642,9 +698,10 @@ def test_datetime_accepts_numbers_and_columns_of_parts(seconds, borders):
     times = pd.to_datetime(pd.Series(seconds), unit="s")
     parts = {name: getattr(times.dt, name) for name in ("year", "month", "day", "hour", "minute", "second")}
     table = pa.table({"t": times, "s": seconds, "ms": pa.array(seconds, pa.float64()), **parts})
-    expected = assign(DatetimeSplit("t"), [table])
+    expected = assign(DatetimeSplit("t", divide_times=True), [table])
     for column in ("s", "ms", list(parts)):
-        assert np.array_equal(assign(DatetimeSplit(column), pieces(table, borders)), expected)
+        split = DatetimeSplit(column, divide_times=True)
+        assert np.array_equal(assign(split, pieces(table, borders)), expected)
 
 
 def test_datetime_accepts_numeric_years_and_requires_format_for_a_gap():
@@ -687,7 +744,9 @@ def test_datetime_excludes_rows_within_the_gap(days, borders, limit, unit, gap):
     column = pa.array(np.array(days).astype("datetime64[D]")).cast(pa.timestamp(unit))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "MAX_BUCKETS", limit)
-        assigned = assign(DatetimeSplit("x", (0.5, 0.25, 0.25), gap=f"{gap} days"), tables_of(column, borders))
+        assigned = assign(
+            DatetimeSplit("x", (0.5, 0.25, 0.25), gap=f"{gap} days", divide_times=True), tables_of(column, borders)
+        )
     expected = sorted_split(days, (0.5, 0.25, 0.25))
     last = {split: np.array(days)[expected == split].max(initial=-99) for split in (TRAIN, VALIDATION)}
     last[VALIDATION] = max(last.values())  # also if it has no rows
@@ -729,7 +788,7 @@ def test_datetime_raises_for_missing_times_of_a_null_partition():
 
 
 def test_datetime_raises_if_times_changed_between_reads():
-    split, table = DatetimeSplit("x"), pa.table({"x": ["2020-01-01"] * 3})
+    split, table = DatetimeSplit("x", divide_times=True), pa.table({"x": ["2020-01-01"] * 3})
     [plan] = split.plan([split.census(table)])
     with pytest.raises(ColumnError, match='"x" changed between two reads'):
         plan.assign(pa.table({"x": ["2020-01-01", "?", "2020-01-01"]}), None)

@@ -27,7 +27,7 @@ from daskprep.split.base import (
 )
 from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
 from daskprep.split.rows import RandomAssignment, assign_ranks
-from daskprep.split.times import DatetimeSplit, TimeAssignment, TimeCounts, TimeSplitter, cut_times, find_times
+from daskprep.split.times import ALL_ROWS, Cut, DatetimeSplit, TimeAssignment, TimeCounts, TimeOrder, TimeSplitter
 
 # Fold numbers are bytes, and 255 means that a row is in no fold.
 MAX_FOLDS = 255
@@ -57,6 +57,8 @@ class KFold(Splitter):
         The fold for validation, 0 to k - 1; the other folds are for training. None: each in turn.
     seed : int
         Seed of the random choice; it does not matter with `time`.
+    divide_times : bool
+        Whether rows of the same `time` may be in two folds, in the order of rows, so that folds are equal.
 
     Examples
     --------
@@ -79,10 +81,17 @@ class KFold(Splitter):
     time: str | None = None
     fold: int | None = None
     seed: int = 42
+    divide_times: bool = False
 
     @property
     def folds(self) -> int:
         return self.k if self.fold is None else 0
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = super()._parameters()
+        if self.divide_times or self.time is None:  # as in splits saved before the parameter existed
+            del parameters["divide_times"]
+        return parameters
 
     def validate(self) -> None:
         """Raise ConfigError if `k` or `fold` is out of range, or `time` is combined with `stratify` or `group`."""
@@ -117,7 +126,8 @@ class KFold(Splitter):
         if self.stratify is not None:
             return self._plan_classes(self.stratify, censuses)
         if self.time is not None:
-            return cut_times(DatetimeSplit(self.time), censuses, self._fold_ends, read_again)
+            order = TimeOrder.of(DatetimeSplit(self.time), censuses, read_again)
+            return order.assign(_cut_folds(self, order, self._fold_ends(order.rows)))
         kept = [census.kept for census in censuses]
         self._check_enough(sum(kept), "rows")
         return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]
@@ -142,6 +152,17 @@ class KFold(Splitter):
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
             raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: add rows, or use fewer folds.")
+
+
+def _cut_folds(split: KFold | TimeSeriesSplit, order: TimeOrder, ends: Sequence[int]) -> list[Cut]:
+    """Return the cuts of folds in order of time; ColumnError if one has no rows, since equal times stay together."""
+    cuts = order.cut(ends, split.divide_times)
+    if order.find_empty(ends, cuts):
+        raise ColumnError(
+            f'{type(split).__name__}: the rows of one time of "{order.reader.name}" stay together, which leaves none '
+            f"for one of {split.k} folds: use fewer folds, a finer time, or divide_times=True"
+        )
+    return cuts
 
 
 @dataclass(frozen=True)
@@ -193,9 +214,9 @@ _MAX_FOLDS = 80  # a fold may need three borders, and segment numbers are bytes 
 class TimeSeriesSplit(TimeSplitter):
     """Forward chaining: put the newest rows in k folds in order of time, and train for each fold on earlier rows.
 
-    Folds contain the same rows as in scikit-learn's TimeSeriesSplit: of n rows, each has n // (k + 1). The oldest rows,
-    which are in no fold, are only for training. `fit` and `fit_write` learn k states in one pass. Rows of the same time
-    are ordered by row number.
+    Of n rows, each fold has n // (k + 1), as in scikit-learn's TimeSeriesSplit, or as near as rows of the same time
+    allow, which stay together. The oldest rows, which are in no fold, are only for training. `fit` and `fit_write`
+    learn k states in one pass.
 
     Parameters
     ----------
@@ -213,6 +234,8 @@ class TimeSeriesSplit(TimeSplitter):
         expanding window of all earlier rows.
     fold : int or None
         The fold for validation, 0 to k - 1; rows after it are in no split. None: each in turn.
+    divide_times : bool
+        Whether rows of the same time may be in two folds, in the order of rows, as in scikit-learn.
 
     Examples
     --------
@@ -236,6 +259,7 @@ class TimeSeriesSplit(TimeSplitter):
     gap: str | timedelta | None = None
     window: str | timedelta | None = None
     fold: int | None = None
+    divide_times: bool = False
 
     @property
     def folds(self) -> int:
@@ -257,32 +281,25 @@ class TimeSeriesSplit(TimeSplitter):
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
         """Return each partition's assignment to segments; ColumnError if there are too few rows for the folds."""
-        first_ranks: list[int] = []
-
-        def ranks_of(rows: int) -> set[int]:
-            """Return the ranks of the first row of each fold, which are also kept in `first_ranks`."""
-            if 0 < rows <= self.k:
-                raise ColumnError(
-                    f"TimeSeriesSplit: {rows} rows are too few for {self.k} folds: use more rows, or a smaller k."
-                )
-            first_ranks.extend(rows - fold * (rows // (self.k + 1)) for fold in range(self.k, 0, -1))
-            return set(first_ranks) if rows else set()
-
-        reader, unit, rows, cuts = find_times(self, censuses, ranks_of, read_again)
+        order = TimeOrder.of(self, censuses, read_again)
+        rows = order.rows
         if not rows:
-            empty = TimeAssignment(reader, unit, (), ())
+            empty = TimeAssignment(order.reader, order.unit, (), ())
             return [PeriodAssignment(empty, np.full((self.k, 1), TRAIN, np.uint8), self.fold)] * len(censuses)
-        borders = self._borders([cuts[first][0][0] for first in first_ranks], 1 if unit == "ns" else 1_000)
+        if rows <= self.k:
+            raise ColumnError(
+                f"TimeSeriesSplit: {rows} rows are too few for {self.k} folds: use more rows, or a smaller k."
+            )
+        cuts = _cut_folds(self, order, [rows - fold * (rows // (self.k + 1)) for fold in range(self.k, 0, -1)])
+        first_rows = order.find([cut.rank for cut in cuts])
+        borders = self._borders([first_rows[cut.rank][0].number for cut in cuts], 1 if order.unit == "ns" else 1_000)
         roles = self._roles([border[2:] for border in borders])
-        assignments = []
-        for number in range(len(censuses)):
-            # A border from a duration is placed after all rows of its time.
-            pairs = [
-                cuts[first_ranks[fold]][number] if name == "fold" else (time, 2**63 - 1)
-                for time, _, name, fold in borders
-            ]
-            assignments.append(PeriodAssignment(TimeAssignment(reader, unit, tuple(pairs), ()), roles, self.fold))
-        return assignments
+        # A border from a duration is placed after all rows of its time.
+        placed = [
+            cuts[fold] if name == "fold" else Cut(0, [(time, ALL_ROWS)] * len(censuses))
+            for time, _, name, fold in borders
+        ]
+        return [PeriodAssignment(times, roles, self.fold) for times in order.assign(placed)]
 
     def _borders(self, starts: Sequence[int], tick: int) -> list[tuple[int, bool, str, int]]:
         """Return the sorted borders of segments: time, whether from a duration, name and fold.

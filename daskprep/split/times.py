@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, reduce
 from operator import add
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,13 +20,14 @@ import pyarrow.compute as pc
 from daskprep.classes import (
     Mask,
     OrderedCounts,
+    Ties,
     data_changed_error,
     encode_classes,
     find_column,
     find_ranks,
     rejected_rows_error,
 )
-from daskprep.display import format_count
+from daskprep.display import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.kernels import only_where
 from daskprep.parametrized import with_parameters
@@ -43,6 +45,7 @@ from daskprep.split.base import (
 from daskprep.steps.dates import micros_since_epoch, numeric_format
 from daskprep.storage.checkpoint import checkpointable
 
+ALL_ROWS = 2**63 - 1  # rows
 # Fields of a time that several columns contain, with their minimum and maximum.
 _FIELD_RANGES = {
     "year": (1, 9999),
@@ -62,6 +65,7 @@ class TimeSplitter(Splitter):
     column: str | list[str]  # type: ignore[assignment]
     datetime_format: str | None
     gap: str | timedelta | None
+    divide_times: bool
 
     def _check_column(self) -> None:
         """Raise ConfigError unless `column` is a name, or two to six names without `datetime_format`."""
@@ -83,6 +87,8 @@ class TimeSplitter(Splitter):
         time_format = self.datetime_format
         if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
             raise self._error("datetime_format", "None or a format", 'For example, use "%d/%m/%Y %H:%M".')
+        if not isinstance(self.divide_times, bool):
+            raise self._error("divide_times", "True or False", "By default, rows of the same time stay together.")
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
@@ -97,10 +103,12 @@ class TimeSplitter(Splitter):
         raise self._error(parameter, "a duration that is not negative, or None", 'For example, use "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters as JSON values: durations as text, and no `gap` or `window` that is None."""
+        """Return the parameters as JSON values: durations as text, without values of before a parameter existed."""
         parameters = super()._parameters()
+        if self.divide_times:
+            del parameters["divide_times"]
         for name in {"gap", "window"} & parameters.keys():
-            if parameters[name] is None:  # as in splits saved before the parameter existed
+            if parameters[name] is None:
                 del parameters[name]
             elif not isinstance(parameters[name], str):
                 parameters[name] = str(pd.Timedelta(parameters[name]))
@@ -139,10 +147,10 @@ class TimeSplitter(Splitter):
 
 @with_parameters
 class DatetimeSplit(TimeSplitter):
-    """Split by time, with exact numbers of rows: train on the oldest, validate on later, test on the newest rows.
+    """Split by time: train on the oldest rows, validate on later ones, test on the newest.
 
-    Rows of the same time are ordered by row number. A time that is missing or cannot be read raises
-    `RejectedValueError` with the values and rows.
+    Rows of the same time are in one split, and the shares are as near as they allow. A time that is missing or cannot
+    be read raises `RejectedValueError` with the values and rows.
 
     Parameters
     ----------
@@ -157,6 +165,8 @@ class DatetimeSplit(TimeSplitter):
     gap : str, timedelta or None
         Rows less than this duration after the last training row, or after the last validation row, are dropped. A
         string has a unit, such as "7 days" or "12h". Shares apply before rows are dropped.
+    divide_times : bool
+        Whether rows of the same time may be in two splits, in the order of rows, so that the shares are exact.
 
     Examples
     --------
@@ -173,70 +183,115 @@ class DatetimeSplit(TimeSplitter):
     shares: Shares = DEFAULT_SHARES
     datetime_format: str | None = None
     gap: str | timedelta | None = None
+    divide_times: bool = False
 
     @property
     def exclusion_reason(self) -> str | None:
         return None if self.gap is None else f"less than {self.gap} after the end of the previous split"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
-        return cut_times(self, censuses, self._ends, read_again, self._nanoseconds("gap"))
-
-
-def cut_times(
-    split: TimeSplitter,
-    censuses: Sequence[TimeCounts],
-    ends_of: Callable[[int], Sequence[int]],
-    read_again: ReadAgain,
-    gap: int = 0,
-) -> list[TimeAssignment]:
-    """Return the assignments that cut the rows of all partitions, in order of time, at the ranks ``ends_of(rows)``.
-
-    `rows` is their number, and `censuses` are in partition order. Rows less than `gap` nanoseconds after the last row
-    before a cut are dropped.
-    """
-    ends: Sequence[int] = ()
-
-    def ranks_of(rows: int) -> set[int]:
-        nonlocal ends
-        ends = ends_of(rows)
-        inner = {end for end in ends if end < rows}
-        return inner | ({end - 1 for end in inner} if gap else set())
-
-    reader, unit, rows, cuts = find_times(split, censuses, ranks_of, read_again)
-    per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
-    ticks = gap if unit == "ns" else -(-gap // 1_000)
-    starts = tuple(cuts[end - 1][0][0] + ticks if gap and end < rows else None for end in ends)
-    return [TimeAssignment(reader, unit, pair, starts) for pair in per_partition]
-
-
-def find_times(
-    split: TimeSplitter, censuses: Sequence[TimeCounts], ranks_of: Callable[[int], set[int]], read_again: ReadAgain
-) -> tuple[_TimeReader, str, int, dict[int, list[tuple[int, int]]]]:
-    """Return a reader of the times, their unit, the number of rows, and the times at the ranks ``ranks_of(rows)``.
-
-    The times are in the format of `find_ranks`. Raise `RejectedValueError` for times that cannot be read.
-    """
-    total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
-    reader = _TimeReader(split.column, split.datetime_format)
-    expected_fields = f"numbers of {', '.join(list(_FIELD_RANGES)[: len(reader.names)])}"
-    expected = (
-        f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(reader.names) == 1 else expected_fields
-    )
-    if total.bad:
-        raise rejected_rows_error(reader.name, total.bad, total.examples, expected)
-    if len({census.unit for census in censuses} - {""}) > 1:
-        raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
-    for orders in zip(*(census.orders for census in censuses), strict=True):
-        if late := SeriesOrder.count_late(orders):
+        """Return each partition's assignment; warn about a split that is empty because equal times stay together."""
+        order = TimeOrder.of(self, censuses, read_again)
+        ends = self._ends(order.rows)
+        cuts = order.cut(ends, self.divide_times)
+        if empty := order.find_empty(ends, cuts):
+            names = join_names([("train", "validation", "test")[part] for part in empty], 2)
             warn(
-                f'the times of "{reader.name}" go back at {format_count(late, "row")} within a series: windows take '
-                "rows in the order of the data, so sort it by time first"
+                f'no rows are left for {names}, since the rows of one time of "{order.reader.name}" stay together: use '
+                f"other shares, a finer time, or {type(self).__name__}(..., divide_times=True)"
             )
-    rows = int(total.counts.counts.sum())
-    counts = [census.counts for census in censuses]
-    reread: Any = read_again  # not None if a census may be too coarse
-    cuts = find_ranks(ranks_of(rows), counts, lambda windows: reread(partial(_recount, reader, windows)))
-    return reader, total.unit, rows, cuts
+        return order.assign(cuts, self._nanoseconds("gap"))
+
+
+class Cut(NamedTuple):
+    """Cut between two rows in order of time: the rank of the row after it, and its position in each partition."""
+
+    rank: int
+    # A time, and how many of the partition's rows with this time precede the cut. None: a cut at the end.
+    positions: Sequence[tuple[int, int] | None]
+
+
+@dataclass(eq=False)
+class TimeOrder:
+    """The times of all rows in order, by their ranks, which count from 0."""
+
+    reader: _TimeReader
+    unit: str
+    rows: int
+    _counts: Sequence[OrderedCounts]
+    _read_again: Any  # not None if a census may be too coarse
+    _ties: dict[int, list[Ties]] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, split: TimeSplitter, censuses: Sequence[TimeCounts], read_again: ReadAgain) -> TimeOrder:
+        """Return the order for censuses in partition order; `RejectedValueError` for times that cannot be read."""
+        total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
+        reader = _TimeReader(split.column, split.datetime_format)
+        expected_fields = f"numbers of {', '.join(list(_FIELD_RANGES)[: len(reader.names)])}"
+        expected = (
+            f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(reader.names) == 1 else expected_fields
+        )
+        if total.bad:
+            raise rejected_rows_error(reader.name, total.bad, total.examples, expected)
+        if len({census.unit for census in censuses} - {""}) > 1:
+            raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
+        for orders in zip(*(census.orders for census in censuses), strict=True):
+            if late := SeriesOrder.count_late(orders):
+                warn(
+                    f'the times of "{reader.name}" go back at {format_count(late, "row")} within a series: windows '
+                    "take rows in the order of the data, so sort it by time first"
+                )
+        rows = int(total.counts.counts.sum())
+        return cls(reader, total.unit, rows, [census.counts for census in censuses], read_again)
+
+    def find(self, ranks: Collection[int]) -> dict[int, list[Ties]]:
+        """Return the rows of the time at each rank by partition; ranks that were found before may be in the result."""
+        self._ties |= find_ranks(
+            set(ranks) - self._ties.keys(),
+            self._counts,
+            lambda windows: self._read_again(partial(_recount, self.reader, windows)),
+        )
+        return self._ties
+
+    def cut(self, ends: Sequence[int], divide: bool) -> list[Cut]:
+        """Return cuts at ascending ranks; without `divide`, before or after all rows of their time, the nearer of both.
+
+        Cuts leave rows before, between and after them if one of the two does.
+        """
+        ties_by_rank = self.find({end for end in ends if end < self.rows})
+        cuts: list[Cut] = []
+        for index, end in enumerate(ends):
+            last = cuts[-1].rank if cuts else 0
+            if end == self.rows:
+                cut = Cut(end, [None] * len(self._counts))
+            elif index and end == ends[index - 1]:
+                cut = cuts[-1]
+            elif divide:
+                cut = Cut(end, [(time, before) for time, before, _ in ties_by_rank[end]])
+            else:
+                start = end - sum(ties.before for ties in ties_by_rank[end])
+                stop = start + sum(ties.rows for ties in ties_by_rank[end])
+                nearest = sorted((start, stop), key=lambda rank: abs(rank - end))
+                fitting = [rank for rank in nearest if last < rank < self.rows]
+                [rank, *_] = fitting or [rank for rank in nearest if rank >= max(last, 1)]
+                cut = Cut(rank, [(ties.number, 0 if rank == start else ALL_ROWS) for ties in ties_by_rank[end]])
+            cuts.append(cut)
+        return cuts
+
+    def find_empty(self, ends: Sequence[int], cuts: Sequence[Cut]) -> list[int]:
+        """Return the numbers of the parts between cuts that have rows at `ends`, and none at `cuts`."""
+        wanted, rows = (np.diff([0, *ranks, self.rows]) for ranks in (ends, [cut.rank for cut in cuts]))
+        empty: list[int] = np.flatnonzero((wanted > 0) & (rows == 0)).tolist()
+        return empty
+
+    def assign(self, cuts: Sequence[Cut], gap: int = 0) -> list[TimeAssignment]:
+        """Return the assignment of each partition; rows less than `gap` nanoseconds after a cut are dropped."""
+        ticks = gap if self.unit == "ns" else -(-gap // 1_000)
+        inner = {cut.rank - 1 for cut in cuts if gap and cut.rank < self.rows}
+        ties_by_rank = self.find(inner)
+        starts = tuple(ties_by_rank[cut.rank - 1][0].number + ticks if cut.rank - 1 in inner else None for cut in cuts)
+        positions = zip(*(cut.positions for cut in cuts), strict=True)
+        return [TimeAssignment(self.reader, self.unit, pair, starts) for pair in positions]
 
 
 @checkpointable

@@ -264,7 +264,8 @@ def test_folds_follow_a_split_by_time_or_group_by_default(table, tmp_path, split
 
 
 @pytest.mark.parametrize(
-    "split", [dp.DatetimeSplit(["year", "month"]), dp.DatetimeSplit("text", datetime_format="%d.%m.%Y %H")]
+    "split",
+    [dp.DatetimeSplit(["year", "month"], divide_times=True), dp.DatetimeSplit("text", datetime_format="%d.%m.%Y %H")],
 )
 def test_random_folds_with_a_time_split_warn(table, split):
     day = table["day"]
