@@ -84,8 +84,7 @@ class BatchOptions(TypedDict, total=False):
         Seed of the shuffle.
     drop_last : bool
         Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
-        fewer rows than ranks, or than the streams of a shuffled loader, they join the last batch, so that no rank is
-        left empty.
+        fewer rows than ranks, the batch before is smaller, too, so that each rank has a row of both.
     columns : iterable of str or None
         Outputs in the batches. None: all.
     targets : str, iterable of str or None

@@ -214,9 +214,7 @@ class Loader(BatchIterator):
         assert self._trimming is not None
         assert self._lengths is not None
         if self._token_batches is None or self._token_batches[0] != schedule.blocks.epoch:
-            multiple, rest = self._trimming.multiple, self._rows % self.batch_size
-            # Ranks that outnumber the rows after the last part add them to it.
-            rows = self.batch_size + (rest if rest < schedule.world_size and not self.drop_last else 0)
+            multiple, rows = self._trimming.multiple, max((self.batch_size, *schedule.last_sizes))
             width = max(1, -(-int(self._lengths.max()) // multiple)) * multiple
             if rows * width > self.batch_tokens:
                 raise ConfigError(

@@ -4,7 +4,8 @@ The blocks of a split are permuted, and so are the rows within each block. This 
 streams: contiguous ranges whose lengths differ by at most one row. Rows are dealt round-robin: the first row of each
 stream, then the second row of each, until the streams are exhausted. A global batch consists of the next rows dealt,
 sorted by stream. A rank takes a contiguous share of every global batch, so ranks read disjoint blocks except at the
-borders of their shares. Ranks, threads and workers determine only where a row is processed, never its batch.
+borders of their shares. Ranks, threads and workers determine only where a row is processed, never its batch, unless
+fewer rows than ranks are left for the last batch.
 
 By length, groups of consecutive batches are rearranged. The rows that a stream contributes to a group are sorted by
 length and cut into a part for each batch, and a batch gets the same part of every stream. No row leaves its stream, so
@@ -185,36 +186,25 @@ class Schedule:
 
     @cached_property
     def full_batches(self) -> int:
-        """Number of remaining full batches."""
-        return (self.blocks.rows - self.rows_before) // self.batch_size
+        """Number of remaining batches of `batch_size` rows."""
+        return (self.blocks.rows - self.rows_before - sum(self.last_sizes)) // self.batch_size
 
     @cached_property
-    def _tail_rows(self) -> int:
-        """Number of rows after the full batches."""
-        return self.blocks.rows - self.rows_before - self.full_batches * self.batch_size
-
-    @cached_property
-    def _is_tail_batch(self) -> bool:
-        """Whether the rows after the full batches form a separate batch; otherwise they join the last full batch.
-
-        Every rank must have a row of a separate batch. The minimum includes `streams` so that batches are the same for
-        every number of ranks up to `streams`.
-        """
-        return self._tail_rows >= self.min_tail_rows or not self.full_batches
-
-    @property
-    def min_tail_rows(self) -> int:
-        return max(self.streams if self.streams <= self.batch_size else 1, self.world_size)
+    def last_sizes(self) -> tuple[int, ...]:
+        """Number of rows of each batch after the full batches."""
+        if self.drop_last:
+            return ()
+        return divide_rest(self.blocks.rows - self.rows_before, self.batch_size, self.world_size)
 
     @property
     def max_rank_rows(self) -> int:
-        """Maximum number of rows of this rank in a batch, without the rows after the full batches."""
+        """Maximum number of rows of this rank in a full batch."""
         return len(self.rank_range)
 
     @cached_property
     def part_count(self) -> int:
-        """Number of remaining batches of `batch_size` rows, with a separate one of the rows after them."""
-        return self.full_batches + (not self.drop_last and self._tail_rows > 0 and self._is_tail_batch)
+        """Number of remaining batches: of `batch_size` rows, and those after them."""
+        return self.full_batches + len(self.last_sizes)
 
     def __len__(self) -> int:
         """Return the number of remaining batches, the same on every rank."""
@@ -225,7 +215,8 @@ class Schedule:
         if batches >= self.part_count:
             # Dropped rows count as yielded, so that the epoch is over.
             return self.blocks.rows
-        return self.rows_before + batches * self.batch_size
+        full = min(batches, self.full_batches)
+        return self.rows_before + full * self.batch_size + sum(self.last_sizes[: batches - full])
 
     def window(self, batches: range) -> WindowPlan:
         """Return the plan of the batches with the numbers in `batches`, at least one: this rank's rows by block."""
@@ -234,21 +225,14 @@ class Schedule:
         slices: list[BlockSlice] = []
         if full:
             slices += self._slice_full_batches(full)
-        if self._includes_tail(batches):
-            tail = self.tail()
-            slices += self._slice_positions(tail, sum(sizes) + np.arange(len(tail)))
-            if self._is_tail_batch:
-                sizes.append(len(tail))
-            else:
-                sizes[-1] += len(tail)
+        for batch in batches[len(full) :]:
+            positions = self.last_positions(batch)
+            slices += self._slice_positions(positions, sum(sizes) + np.arange(len(positions)))
+            sizes.append(len(positions))
         return WindowPlan(tuple(sizes), tuple(slices))
 
     def _select_full(self, batches: range) -> range:
         return batches[: len(range(batches.start, min(batches.stop, self.full_batches), batches.step))]
-
-    def _includes_tail(self, batches: range) -> bool:
-        """Return whether the rows after the full batches belong to the last one of `batches`."""
-        return batches[-1] == self.part_count - 1 and not self.drop_last
 
     def block_positions(self, batches: range) -> list[int]:
         """Return the positions of the blocks with this rank's rows of `batches`, as `window` does, but faster."""
@@ -266,9 +250,9 @@ class Schedule:
                 block_positions.update(
                     dict.fromkeys(candidates if is_contiguous else self._select_touched(lane, full, candidates))
                 )
-        if self._includes_tail(batches):
-            tail = np.searchsorted(self.blocks.starts, self.tail(), side="right") - 1
-            block_positions.update(dict.fromkeys(np.unique(tail).tolist()))
+        for batch in batches[len(full) :]:
+            last = np.searchsorted(self.blocks.starts, self.last_positions(batch), side="right") - 1
+            block_positions.update(dict.fromkeys(np.unique(last).tolist()))
         return list(block_positions)
 
     def _select_touched(self, lane: int, batches: range, candidates: range) -> list[int]:
@@ -460,12 +444,21 @@ class Schedule:
             if low < high:
                 yield BlockSlice(block_position, target[low:high], positions[low:high] - begin)
 
-    def tail(self) -> Integers:
-        """Return the positions in the sequence of this rank's share of the rows after the full batches."""
-        dealt = np.diff(self._count_dealt(self.blocks.rows - self._tail_rows, np.arange(self.streams + 1)))
-        starts, stops = (self.stream_borders[:-1] + dealt).tolist(), self.stream_borders[1:].tolist()
-        positions = np.concatenate([np.arange(*bounds) for bounds in zip(starts, stops, strict=True)])
-        return positions[slice(*rank_bounds(len(positions), self.rank, self.world_size))]
+    def last_positions(self, batch: int) -> Integers:
+        """Return the positions in the sequence of this rank's rows in a batch after the full batches."""
+        start, stop = (Schedule.rows_yielded(self, number) for number in (batch, batch + 1))
+        low, high = rank_bounds(stop - start, self.rank, self.world_size)
+        by_length = self.blocks.rows // self.batch_size * self.batch_size if self.lengths is not None else 0
+        parts = []
+        if start < by_length:  # rows of the last part by length, whose other rows are in the batch before
+            stream_rows = self.batch_size // self.streams
+            group, first = divmod(start // self.batch_size * stream_rows, self._group_rows)
+            orders = [self._group_order(stream, group)[first : first + stream_rows] for stream in range(self.streams)]
+            parts.append(np.concatenate(orders)[start % self.batch_size :][: stop - start])
+        edges = [self._count_dealt(max(edge, by_length), np.arange(self.streams + 1)) for edge in (start, stop)]
+        starts, stops = (self.stream_borders[:-1] + np.diff(dealt) for dealt in edges)
+        parts += [np.arange(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
+        return np.concatenate(parts)[low:high]
 
     def _slice_positions(self, positions: Integers, targets: Integers) -> Iterator[BlockSlice]:
         """Yield the rows at `positions` in the sequence, block by block; `targets` are positions in the window."""
@@ -486,16 +479,29 @@ class Schedule:
     def mask_unread(self, block_positions: Integers, rows: int) -> np.ndarray:
         """Return a mask of `block_positions`: whether lanes have rows of the block after `rows` rows were dealt."""
         streams = np.arange(self.lanes.start, self.lanes.stop + 1)
-        stream_borders = self.stream_borders[streams]
-        first = stream_borders[:-1] + np.diff(self._count_dealt(rows, streams))
-        begin, end = self.blocks.starts[block_positions], self.blocks.starts[block_positions + 1]
-        is_needed: np.ndarray = np.any((begin[:, None] < stream_borders[1:]) & (end[:, None] > first), axis=1)
+        borders = self.stream_borders[streams]
+        first, stop = borders[:-1] + np.diff(self._count_dealt(rows, streams)), borders[1:]
+        begin, end = self.blocks.starts[block_positions, None], self.blocks.starts[block_positions + 1, None]
+        is_needed: np.ndarray = np.any((begin < stop) & (end > first) & (first < stop), axis=1)
         return is_needed
 
 
 def rank_bounds(rows: int, rank: int, world_size: int) -> tuple[int, int]:
     """Return start and stop of a rank's share of `rows` rows; shares differ by at most one row."""
     return rank * rows // world_size, (rank + 1) * rows // world_size
+
+
+def divide_rest(rows: int, batch_size: int, world_size: int) -> tuple[int, ...]:
+    """Return the sizes of the batches of `rows` rows after those with `batch_size` rows.
+
+    Every rank must have a row of each batch, so fewer rows than ranks are completed from the batch before. If that has
+    less than two rows for each rank, it takes them instead: only then, a batch has more than `batch_size` rows.
+    """
+    full, rest = divmod(rows, batch_size)
+    if not rest or rest >= world_size or not full:
+        return (rest,) * (rest > 0)
+    both = batch_size + rest
+    return (both - world_size, world_size) if both >= 2 * world_size else (both,)
 
 
 def runs(starts: Integers, counts: Integers) -> Integers:

@@ -241,8 +241,8 @@ class Pipeline:
         threads, nbytes = settings.threads if settings.decodes else 0, self._max_batches * rank_rows * row_bytes
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
-        # The last full batch may be followed by a share of the remaining rows.
-        rows = self._max_batches * rank_rows + schedule.streams + rank_rows
+        # Each of the last two batches may have one row more of this rank.
+        rows = self._max_batches * rank_rows + 2
         self._shape = (tuple(groups), rows)
 
         in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
@@ -383,7 +383,7 @@ class Pipeline:
         if not self.settings.single_block_windows:
             return len(batches)
         starts = schedule.blocks.starts
-        position = schedule.rows_before + batches.start * schedule.batch_size
+        position = schedule.rows_yielded(batches.start)
         end = int(starts[bisect.bisect_right(starts, position)]) if position < starts[-1] else position
         return max(1, (end - position) // schedule.batch_size)
 

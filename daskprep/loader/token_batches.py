@@ -41,7 +41,7 @@ class TokenSchedule(Schedule):
         """Return the batches of the epoch, of at most `tokens` padded tokens over all ranks.
 
         Widths are rounded up to a `multiple`. If rows are left after the parts, the last part is a separate batch,
-        because ranks that outnumber these rows add them to it.
+        because ranks that outnumber these rows share its rows, too.
         """
         blocks, part_rows = self.blocks, self.batch_size
         assert self.lengths is not None
@@ -70,14 +70,11 @@ class TokenSchedule(Schedule):
         """Number of the first part of each remaining batch, from the first remaining part on, and of all parts."""
         starts = self.token_batches.starts - self.rows_before // self.batch_size
         starts = starts[starts >= 0]
-        if self.rows_before < self.blocks.rows and (not len(starts) or starts[0] or self.rows_before % self.batch_size):
+        is_between = self.rows_before % self.batch_size > 0 and self.full_batches > 0
+        if self.rows_before < self.blocks.rows and (not len(starts) or starts[0] or is_between):
             raise ConfigError(f"state: rows_given={self.rows_before}: no batch of the epoch starts after these rows")
         # Rows after the parts may be a separate batch.
         return starts if self.part_count in starts[-1:] else np.append(starts, self.part_count)
-
-    @property
-    def min_tail_rows(self) -> int:
-        return self.world_size
 
     @property
     def max_rank_rows(self) -> int:

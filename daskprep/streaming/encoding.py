@@ -71,13 +71,13 @@ def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:
 
 @dataclass(frozen=True)
 class RankShare:
-    """A rank's positions in an epoch's sequence: a range of each full batch, and a range of the remaining rows."""
+    """A rank's positions in an epoch's sequence: a range of each full batch, and a range of each batch after them."""
 
     first: int  # position of the first row to yield
     full_batches: int  # number of full batches
     batch_size: int  # rows over all ranks
     own: range  # the rank's positions within a full batch
-    tail: range  # those in the sequence after the full batches
+    last: tuple[range, ...]  # those in the sequence after the full batches
 
     @property
     def is_all(self) -> bool:
@@ -91,9 +91,11 @@ class RankShare:
         within -= self.own.start
         rank_positions = batches * own + within
         rank_positions[(batches < 0) | (batches >= self.full_batches) | (within < 0) | (within >= own)] = -1
-        if self.tail:
-            last = (positions >= self.tail.start) & (positions < self.tail.stop)
-            rank_positions[last] = positions[last] - self.tail.start + self.full_batches * own
+        before = self.full_batches * own
+        for batch in self.last:
+            is_own = (positions >= batch.start) & (positions < batch.stop)
+            rank_positions[is_own] = positions[is_own] - batch.start + before
+            before += len(batch)
         return rank_positions
 
     def count_before(self, position: int) -> int:
@@ -103,7 +105,7 @@ class RankShare:
         rows = self.full_batches * own
         if batches < self.full_batches:
             rows = batches * own + min(max(within - self.own.start, 0), own)
-        return rows + min(max(position - self.tail.start, 0), len(self.tail)) if self.tail else rows
+        return rows + sum(min(max(position - batch.start, 0), len(batch)) for batch in self.last)
 
 
 @dataclass(frozen=True)

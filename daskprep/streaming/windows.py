@@ -119,10 +119,9 @@ class EpochWindows(EpochBlocks):
 
 def compute_rank_share(schedule: Schedule) -> RankShare:
     """Return the positions in the sequence of the schedule's rank."""
-    tail = range(0)
-    if not schedule.drop_last and len(positions := schedule.tail()):
-        tail = range(int(positions[0]), int(positions[-1]) + 1)
-    return RankShare(schedule.rows_before, schedule.full_batches, schedule.batch_size, schedule.rank_range, tail)
+    last_batches = map(schedule.last_positions, range(schedule.full_batches, len(schedule)))
+    last = tuple(range(int(positions[0]), int(positions[-1]) + 1) for positions in last_batches if len(positions))
+    return RankShare(schedule.rows_before, schedule.full_batches, schedule.batch_size, schedule.rank_range, last)
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, window: object) -> int:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset as TorchDataset
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, DaskprepError
 from daskprep.loader.batch_iterator import Ranks, check_same_options, check_state, is_distributed
-from daskprep.loader.order import rank_bounds
+from daskprep.loader.order import divide_rest, rank_bounds
 from daskprep.options import check_count, check_flags, check_seed
 from daskprep.permutation import make_key, permute
 from daskprep.sources.frames import is_instance_of
@@ -54,8 +54,8 @@ class Examples:
         self._begun = self._is_over = False
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self._data), self._batch_size)
-        return full + (rest >= (self.world_size if full else 1))
+        last = divide_rest(len(self._data), self._batch_size, self.world_size)
+        return (len(self._data) - sum(last)) // self._batch_size + len(last)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield this rank's examples of each batch, from the position, or of the next epoch if this one has begun.
@@ -71,18 +71,19 @@ class Examples:
         batch = list(islice(rows, self._batch_size))
         while batch:
             ahead = list(islice(rows, self.world_size))
-            # Every rank needs a row of the last batch: fewer rows than ranks are added to the batch before.
-            is_last = len(ahead) < self.world_size
-            share = self._take_share(batch) + self._take_share(ahead if is_last else [])
-            if not share or len(batch) < self.world_size:
+            if ahead and len(ahead) < self.world_size:  # every rank needs a row of the last batch
+                size, *_ = divide_rest(len(batch) + len(ahead), self._batch_size, self.world_size)
+                batch, ahead = (batch + ahead)[:size], (batch + ahead)[size:]
+            if len(batch) < self.world_size:
                 raise ConfigError(
                     f"{len(batch)} examples are too few for {self.world_size} ranks, because each needs one: add "
                     "examples, or use fewer ranks"
                 )
-            rows_yielded += len(batch) + len(ahead) * is_last
-            self._begun, self._rows_yielded, self._is_over = True, rows_yielded, is_last
+            rows_yielded += len(batch)
+            self._begun, self._rows_yielded, self._is_over = True, rows_yielded, not ahead
+            share = self._take_share(batch)
             yield self._read(share) if by_index else share
-            batch = [] if is_last else ahead + list(islice(rows, self._batch_size - len(ahead)))
+            batch = ahead and ahead + list(islice(rows, self._batch_size - len(ahead)))
 
     def _take_share(self, rows: list[Any]) -> list[Any]:
         """Return the part of a batch for this rank."""

