@@ -56,6 +56,8 @@ class NewRowsMixin:
         @property
         def _inputs(self) -> dict[str, Feature]: ...
 
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+
         def _as_rows(self, frame: Any) -> Any: ...
 
         def _check_one_fold(self, method: str) -> None: ...
@@ -167,7 +169,7 @@ class NewRowsMixin:
             raise ConfigError(f'check: raise_on={raise_on!r}: expected "error", "warning" or None')
         options = Options(workers=workers, storage_options=storage_options, scratch=self._scratch)
         frame = wrap_single_row(frame)
-        with on_workers(frame, workers, sent=self, **options.source_options):
+        with on_workers(frame, workers, sent=self.get_params(deep=False), **options.source_options):
             features = {name: feature for name, feature in self.features_.items() if name != self.weight}
             try:
                 source = plan_source(frame, source_columns(features), None, options.source_options)
@@ -228,7 +230,7 @@ class NewRowsMixin:
         check_is_fitted(self)
         self._check_one_fold("grow")
         options = Options(storage_options=storage_options, workers=workers, progress=progress, scratch=self._scratch)
-        with on_workers(frame, workers, sent=self, **options.source_options):
+        with on_workers(frame, workers, sent=self.get_params(deep=False), **options.source_options):
             features, source = self._open_new_rows(frame, options)
             growing = {name: feature for name, feature in features.items() if feature._grows}
             if not growing:
@@ -287,7 +289,10 @@ class NewRowsMixin:
         same = WriteOptions(block_rows=layout.block_rows, compression=layout.compression, shards=layout.sharded)
         chosen = Options(**(same | options), scratch=self._scratch)
         chosen.check()
-        with root.lock(), on_workers(frame, chosen.workers, chosen.memory, self, **chosen.source_options):
+        with (
+            root.lock(),
+            on_workers(frame, chosen.workers, chosen.memory, self.get_params(deep=False), **chosen.source_options),
+        ):
             dataset = open_dataset(path, storage_options=storage_options, trusted=True)
             self._check_appendable(dataset)
             split = resolve_split(frame, None) or self._resolve_split(frame)

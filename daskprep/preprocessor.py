@@ -211,7 +211,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         if self._is_auto:
             frame = as_source(frame, scratch=self.scratch)
         options = Options(workers=workers, progress=progress, scratch=self._scratch)
-        with on_workers(frame, workers, sent=self, **options.source_options):
+        with on_workers(frame, workers, sent=self.get_params(deep=False), **options.source_options):
             features, frame = self._resolve_features(frame, split, options, y)
             try:
                 source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
@@ -389,7 +389,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         """
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
-        with on_workers(frame, settings.workers, settings.memory, self, **settings.source_options):
+        with on_workers(
+            frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
+        ):
             features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
             return self._write(features, frame, path, settings)
 
@@ -409,7 +411,9 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         check_is_fitted(self)
         self._check_one_fold("write")
         settings = Options(**options, scratch=self._scratch)
-        with on_workers(frame, settings.workers, settings.memory, self, **settings.source_options):
+        with on_workers(
+            frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
+        ):
             return self._write(None, frame, path, settings)
 
     @with_options(StreamOptions, SharedOptions, split="train", epochs=1, window="2GB", decode_on="trainer")

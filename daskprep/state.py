@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -52,6 +52,12 @@ LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
     "across_splits": True, "pre_emphasis": 0.97,
 }  # fmt: skip
 
+NO_GOLDEN_ROWS: dict[str, Any] = {"cells": [], "arrays": {}}
+
+# Attributes of a fitted Preprocessor that pickles hold as the files of `save`, and the name of the first file.
+_FITTED = frozenset({"learned_", "learned_by_fold_", "features_", "targets_", "feature_names_in_"})
+_PICKLED = "preprocessor.json"
+
 KeyPath = tuple[str, ...]
 
 
@@ -61,6 +67,8 @@ class SerializationMixin:
     if TYPE_CHECKING:
         features_: dict[str, Feature]
         learned_: dict[str, Learned]
+        learned_by_fold_: list[dict[str, Learned]]
+        n_features_in_: int
         weight: str | None
         split: Any
         balance: Any
@@ -74,7 +82,12 @@ class SerializationMixin:
 
         def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]: ...
 
-        def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
+        def _set_learned(
+            self,
+            features: Mapping[str, Feature],
+            learned: Mapping[str, Learned],
+            folds: Sequence[Mapping[str, Learned]] = (),
+        ) -> None: ...
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet next to the file.
@@ -99,6 +112,44 @@ class SerializationMixin:
             read only from local folders and from the cache.
         """
         return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the parameters, and the files of `save` for each fitted state: for skops, and in pickles.
+
+        Raise ConfigError for a fitted state that JSON cannot represent.
+        """
+        state = {name: value for name, value in vars(self).items() if name not in _FITTED}
+        if hasattr(self, "learned_"):
+            # Without golden rows: to make and check them takes longer than all else, for each copy.
+            state["files_"] = [
+                _make_files(_PICKLED, self._state(self.features_, self.split, one), {})
+                for one in (self.learned_, *self.learned_by_fold_)
+            ]
+        return state
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self._restore_attributes(state, trusted=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = vars(self)
+        # JSON would only name a custom type, which may not exist in another process.
+        if all(type(one).__module__.startswith("daskprep.") for one in state.get("features_", {}).values()):
+            with suppress(ConfigError):
+                state = self.__getstate__()
+        return _unpickle, (type(self), state)
+
+    def _restore_attributes(self, state: Mapping[str, Any], *, trusted: bool) -> None:
+        """Set the attributes of a state of `__getstate__`; CorruptDatasetError if its fitted state was altered."""
+        vars(self).update({name: value for name, value in state.items() if name != "files_"})
+        restored = [
+            _restore_targets(state_from_files(files.__getitem__, _PICKLED), trusted=trusted)
+            for files in state.get("files_", ())
+        ]
+        if restored:
+            (features, learned, _), *folds = restored
+            width = state["n_features_in_"]  # of an array, also the columns of targets
+            self._set_learned(features, learned, [own for _, own, _ in folds])
+            self.n_features_in_ = width
 
     def to_onnx(self, path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> None:
         """Write a model in ONNX, which encodes columns as `encode` does, in onnxruntime alone.
@@ -160,15 +211,8 @@ class SerializationMixin:
 
         `trusted` is as for `load`.
         """
-        if not trusted:
-            state = _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName)
-            state = _mark_paths(state, _FUNCTION_PARAMETERS, UntrustedPath)
-        features, learned = restore(state)
+        features, learned, targets = _restore_targets(state, trusted=trusted)
         with saved.error_context("the split, the balance or a feature"):
-            targets = saved.read_targets(state, features)
-            for target in map(features.__getitem__, targets):
-                if isinstance(target, Category) and target.handle_unknown is None:
-                    target.handle_unknown = "unk"  # saved as None for targets, as before the parameter existed
             weight = state.get("weight")
             prep = cls(
                 {name: feature for name, feature in features.items() if name != weight},
@@ -182,6 +226,29 @@ class SerializationMixin:
             if learned:
                 prep._set_learned({name: make_feature(name, feature) for name, feature in features.items()}, learned)
         return prep
+
+
+def _restore_targets(
+    state: Mapping[str, Any], *, trusted: bool
+) -> tuple[dict[str, Feature], dict[str, Learned], tuple[str, ...]]:
+    """Return the features and learned states of a state, as `restore`, and the names of its targets."""
+    if not trusted:
+        state = _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName)
+        state = _mark_paths(state, _FUNCTION_PARAMETERS, UntrustedPath)
+    features, learned = restore(state)
+    with saved.error_context("the targets"):
+        targets = saved.read_targets(state, features)
+    for target in map(features.__getitem__, targets):
+        if isinstance(target, Category) and target.handle_unknown is None:
+            target.handle_unknown = "unk"  # saved as None for targets, as before the parameter existed
+    return features, learned, targets
+
+
+def _unpickle(kind: type[Any], state: dict[str, Any]) -> Any:
+    """Return the Preprocessor of a pickle, which trusts what its file names, since a pickle may run any code."""
+    prep = object.__new__(kind)
+    prep._restore_attributes(state, trusted=True)
+    return prep
 
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
@@ -296,18 +363,26 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
     `golden` has golden rows by feature: example cells with their encoded values, to verify the encoding after loading.
     """
     folder, name = _open_parent_folder(path)
+    files = _make_files(name, state, golden)
+    for file, content in files.items():
+        folder.write(file, content)
+    vocabulary_folder = folder / f"{name}.vocab"
+    vocabulary_folder.remove(*(file for file in vocabulary_folder.sizes() if f"{name}.vocab/{file}" not in files))
+
+
+def _make_files(name: str, state: Mapping[str, Any], golden: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files of a saved state, bytes by name: large vocabularies, and last the JSON, called `name`."""
     slim, vocabularies = _extract_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
     features = {
-        key: {**sections, "digests": saved.compute_digests(sections["learned"]), "golden": golden[key]}
+        key: {
+            **sections,
+            "digests": saved.compute_digests(sections["learned"]),
+            "golden": golden.get(key, NO_GOLDEN_ROWS),
+        }
         for key, sections in slim["features"].items()
     }
     slim = saved.add_digest({**slim, "format": saved.FORMAT, "features": features})
-    for file, content in vocabularies.items():
-        folder.write(file, content)
-    folder.write(name, _to_bytes(slim))
-    vocabulary_folder = folder / f"{name}.vocab"
-    unused = (file for file in vocabulary_folder.sizes() if f"{name}.vocab/{file}" not in vocabularies)
-    vocabulary_folder.remove(*unused)
+    return {**vocabularies, name: _to_bytes(slim)}
 
 
 def read_state(path: str) -> dict[str, Any]:

@@ -207,6 +207,18 @@ class Vocabulary:
         if len(self) >= MIN_INDEXED_TOKENS:
             _ = self._digest
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_fields, (vars(self),)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # For skops, which restores objects from their state, and Arrow arrays without their memory.
+        content = io.BytesIO()
+        self.write_parquet(content)
+        return {"parquet": content.getvalue()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(vars(Vocabulary.read_parquet(io.BytesIO(state["parquet"]))))
+
     @classmethod
     def learn(
         cls,
@@ -498,6 +510,12 @@ def digest_tokens(tokens: pa.StringArray) -> bytes:
     for buffer in tokens.buffers()[1:]:
         digest.update(buffer or b"")
     return digest.digest()
+
+
+def _from_fields(fields: dict[str, Any]) -> Vocabulary:
+    vocabulary = Vocabulary.__new__(Vocabulary)
+    vars(vocabulary).update(fields)
+    return vocabulary
 
 
 @dataclass(frozen=True)
