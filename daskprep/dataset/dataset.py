@@ -178,11 +178,19 @@ class Dataset(StoredDataset):
         if isinstance(split, str) and split in self.splits:
             return self.splits[split]
         if split in SPLITS:
+            self._check_not_empty()
             raise ConfigError(f'split "{split}" of {self.url} has no rows; those with rows: {", ".join(self.splits)}')
         hint = (
             ' For rows, use dataset["train"][rows].' if isinstance(split, int | slice) else did_you_mean(split, SPLITS)
         )
         raise ConfigError(f"no split {split!r}.{hint} Splits are: {', '.join(self.splits)}")
+
+    def _check_not_empty(self) -> None:
+        """Raise ConfigError if no split has rows."""
+        if not self.splits:
+            raise ConfigError(
+                f"{self.url} has no rows, since all were deleted: append rows, or open an older version with version="
+            )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
@@ -304,6 +312,7 @@ class Dataset(StoredDataset):
         """
         from daskprep.report import make_report  # noqa: PLC0415 a layer above, not needed to read a dataset
 
+        self._check_not_empty()
         return make_report(self, path)
 
     def plot(self, name: str | None = None, split: str | None = "train") -> Figure:
@@ -318,6 +327,7 @@ class Dataset(StoredDataset):
         """
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
+        self._check_not_empty()
         return make_plot(self, name, split)
 
     def add(

@@ -28,7 +28,10 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     record = source_record(source, options)
     if record is not None and any(part.manifest.source == record for part in parts):
         finish_cleaning(root, parts[0].manifest)
-        warn(f"{root.url} has these rows already, so that they are not appended: pass other rows, or another version=")
+        has_them = "has these rows already"
+        if None in listed_versions(root, parts).states:
+            has_them = "has these rows already, but those that purge removed"
+        warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
         return dataset
     known = {tuple(file) for part in parts for file in _recorded_files(part.manifest.source)}
     files = [tuple(file) for file in _recorded_files(record)]

@@ -17,7 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprep.dataset import Dataset, FoldedDataset, GrownDataset
-from daskprep.dataset.filtered import REJECTED, FilteredDataset, HiddenRows, StoredSplit, encode_deleted, read_deleted
+from daskprep.dataset.filtered import (
+    REJECTED,
+    FilteredDataset,
+    HiddenRows,
+    StoredSplit,
+    encode_deleted,
+    read_deleted,
+    sort_distinct,
+    visible_cells,
+)
 from daskprep.dataset.joined import JoinedDataset, open_folder
 from daskprep.errors import ConfigError
 from daskprep.permutation import Integers
@@ -69,7 +78,8 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
             )
         before = encode_deleted(hidden)
         own = hidden[part or 0]
-        own |= {name: np.union1d(own.get(name, _NO_ROWS), now) for name, (_, now) in ids_and_positions.items()}
+        for name, (_, now) in ids_and_positions.items():
+            own[name] = sort_distinct(np.concatenate([own.get(name, _NO_ROWS), now]))
         name, data = encode_deleted(hidden)
         if (name, data) == before:
             return current
@@ -279,8 +289,7 @@ def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tup
     folder.sync(files, contents=False)
     missing = old.missing_cells
     if missing is not None:
-        hidden = {split: set(own.tolist()) for split, own in rows.items()}
-        missing = tuple(cell for cell in missing if cell[1] not in hidden.get(cell[0], ()))
+        missing = visible_cells(missing, rows)
     changed: dict[str, Any] = {"version": next_version(old.version), "files": files, "missing_cells": missing}
     return dataclasses.replace(old, **changed, duplicates=None, losses=None, missing=None), digests
 

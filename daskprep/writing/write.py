@@ -31,7 +31,7 @@ from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.local_files import make_folder
-from daskprep.storage.manifest import Manifest, part_folder
+from daskprep.storage.manifest import Manifest, part_folder, read_versions
 from daskprep.storage.security import check_protocol, check_trusted_path
 from daskprep.writing.job import FoldedJob, WriteJob
 from daskprep.writing.versions import (
@@ -75,6 +75,11 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         )
         if committed is not None:
             finish_cleaning(root, committed)
+            if (versions := read_versions(root)) is not None and versions.states[0] is None:
+                raise ConfigError(
+                    f"{root.url} was written from these rows, and purge removed some of them: open it with "
+                    "open_dataset(path), or write all rows again, also the purged ones, with overwrite=True"
+                )
             if options.scratch is not None:  # remove files of a write that was killed right after its commit
                 with scratch_folder(root / name, options.scratch):
                     pass

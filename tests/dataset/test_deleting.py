@@ -9,10 +9,12 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 import daskprep as dp
+from daskprep.dataset import filtered
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.storage import Folder, manifest
 from daskprep.storage.manifest import read_versions
@@ -388,3 +390,65 @@ def test_folder_and_earlier_receipts_are_not_replaced(tmp_path):
     dp.open_dataset(tmp_path / "a.dp").delete([4])
     dp.open_dataset(tmp_path / "a.dp").purge()
     assert (tmp_path / "a.dp" / "purge-00006.json").is_file()
+
+
+@pytest.mark.parametrize("purge", [False, True])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_readers_without_rows_name_remedy(tmp_path, parts, purge):
+    _, dataset = written(tmp_path / "a.dp", parts)
+    for part in range(parts):
+        dataset = dataset.delete(np.arange(ROWS), part=part)
+    if purge:
+        dataset.purge()
+        dataset = dp.open_dataset(tmp_path / "a.dp")
+    calls = [
+        lambda: dataset["train"],
+        lambda: dataset["test"],
+        dataset.report,
+        dataset.plot,
+        lambda: dataset.plot(split=None),
+    ]
+    for call in calls:
+        with pytest.raises(
+            ConfigError, match="has no rows, since all were deleted: append rows, or open an older version"
+        ):
+            call()
+    assert "0 rows" in repr(dataset)
+    again = dp.Preprocessor.from_dataset(dataset).append(sales(9), tmp_path / "a.dp", progress=False)
+    assert sum(map(len, again.splits.values())) == ROWS
+    again.report()
+
+
+@pytest.mark.parametrize("carrier", ["frame", "file"])
+def test_writes_of_purged_source_name_remedy(tmp_path, carrier):
+    frame, path = pd.DataFrame({"c": [*"abac"]}), tmp_path / "a.dp"
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    rows = frame if carrier == "frame" else tmp_path / "a.csv"
+    prep = dp.Preprocessor({"c": "category"}, split=None)
+    prep.fit_write(rows, path, progress=False).delete([3])
+    assert len(prep.fit_write(rows, path, progress=False)["train"]) == 4
+    dp.open_dataset(path).purge()
+    with pytest.raises(
+        ConfigError, match=r"purge removed some of them: open it with open_dataset\(path\), or .*overwrite=True"
+    ):
+        prep.fit_write(rows, path, progress=False)
+    prep = dp.Preprocessor.from_dataset(path)
+    with pytest.warns(
+        UserWarning, match="has these rows already, but those that purge removed, so that they are not appended"
+    ):
+        assert len(prep.append(rows, path, progress=False)["train"]) == 3
+    assert len(prep.fit_write(rows, path, overwrite=True, progress=False)["train"]) == 4
+
+
+def test_list_of_deleted_rows_is_read_in_any_order(tmp_path, monkeypatch):
+    _, dataset = written(tmp_path / "a.dp", parts=2)
+    dataset.delete(range(0, ROWS, 3), part=0).delete(range(5, 90), part=1)
+    [_, name] = sorted((file.stat().st_mtime_ns, file.name) for file in (tmp_path / "a.dp").glob("deleted-*"))
+    hidden = filtered.read_deleted(dataset.root, name[1], 2)
+    table = pq.read_table(tmp_path / "a.dp" / name[1])
+    mixed = table.take(np.random.default_rng(0).permutation(np.repeat(np.arange(len(table)), 2)))
+    monkeypatch.setattr(filtered, "read_bounded_table", lambda *_: mixed)
+    for one, two in zip(hidden, filtered.read_deleted(dataset.root, name[1], 2), strict=True):
+        assert one.keys() == two.keys()
+        assert all(np.array_equal(one[split], two[split]) for split in one)
+    assert filtered.encode_deleted(hidden)[0] == name[1]
