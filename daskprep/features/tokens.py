@@ -262,12 +262,14 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         for output in self.outputs:
             ids, one = self._row_ids(encoded[output]), cast("LearnedTokens", learned.of_output(output))
             specials, cells = one.vocabulary.specials, parsed.field(output[1:]) if output else parsed
-            if specials.unknown_id is not None:
+            if (ids == specials.unknown_id).any():
                 unknown |= (ids == specials.unknown_id).any(axis=1)
-            is_padding = ids == (specials.padding_id or 0)
-            is_full = ~(is_padding[:, :1].any(axis=1) | is_padding[:, -1:].any(axis=1))
             sizes, boundaries = np.diff(token_lists(cells).rows), {specials.start_id, specials.stop_id} - {None}
-            candidates = np.flatnonzero(is_full | (sizes + len(boundaries) > ids.shape[1]))
+            may_be_cut = sizes + len(boundaries) > ids.shape[1]
+            if self.learns_subwords and isinstance(self.make_tokenizer(), Subwords):  # more than the words
+                is_padding = ids[:, [0, -1]] == (specials.padding_id or 0)
+                may_be_cut |= ~is_padding.any(axis=1)
+            candidates = np.flatnonzero(may_be_cut)
             if len(candidates):
                 is_cut, is_unknown = self._look_beyond(cells.take(pa.array(candidates)), one, output)
                 cut[candidates] |= is_cut
