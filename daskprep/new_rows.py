@@ -17,10 +17,17 @@ from daskprep.options import with_options
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import resolve_split, take_sample
-from daskprep.passes.checking import CheckResult, Severity, check_source, count_cells
+from daskprep.passes.checking import (
+    CheckResult,
+    Severity,
+    check_source,
+    count_cells,
+    select_checked,
+)
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import learn_source
 from daskprep.passes.losses import tabulate_learned_losses, tabulate_losses, warn_about_losses
+from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
@@ -127,6 +134,8 @@ class NewRowsMixin:
         frame: Rows,
         *,
         raise_on: Severity | None = None,
+        columns: str | Iterable[str] | None = None,
+        ignore: str | Iterable[str] = (),
         workers: Workers = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> CheckResult:
@@ -141,6 +150,10 @@ class NewRowsMixin:
             The new rows, as for `write`. They need no targets and no weights.
         raise_on : {"error", "warning"} or None
             Raise `CheckError` for a finding of this severity, or of a higher one. None: return all findings.
+        columns : str, iterable of str or None
+            Columns or features to compare. None: all.
+        ignore : str or iterable of str
+            Columns, features and kinds of findings to leave out, such as "hours".
         workers : int, "threads" or None
             Where to run, as in `fit_write`.
         storage_options : mapping or None
@@ -150,7 +163,8 @@ class NewRowsMixin:
         -------
         CheckResult
             The `findings`: columns that are missing or of another type, shares of missing, unreadable and unseen
-            values, values outside the range of the fit, and values or hours that are distributed differently.
+            values, values outside the range of the fit, and values or hours that are distributed differently. Dates
+            that move on are no finding.
 
         Examples
         --------
@@ -171,6 +185,7 @@ class NewRowsMixin:
         frame = wrap_single_row(frame)
         with on_workers(frame, workers, sent=self.get_params(deep=False), **options.source_options):
             features = {name: feature for name, feature in self.features_.items() if name != self.weight}
+            features, ignored = select_checked(features, columns, ignore)
             try:
                 source = plan_source(frame, source_columns(features), None, options.source_options)
             except MissingColumnError:
@@ -182,7 +197,7 @@ class NewRowsMixin:
                 if column not in source.columns
             }
             expected = {name: one for name, one in features.items() if name in self._inputs or name not in absent}
-            result = check_source(expected, self.learned_, source, absent)
+            result = check_source(expected, self.learned_, source, absent, ignored)
         if raise_on is not None:
             result.raise_for(raise_on)
         return result
@@ -195,12 +210,13 @@ class NewRowsMixin:
         workers: Workers = None,
         progress: bool | None = False,
     ) -> NewTokens:
-        """Add the tokens that new rows have to the vocabularies, behind the old ones; all else stays as fitted.
+        """Add the tokens of new rows to the vocabularies, behind the old ones, and move the ranges that `check` uses.
 
-        Old ids do not change, so that old and new datasets can be read as one, and embeddings get further rows.
-        New tokens are ranked by their frequency in the new rows; `most_common` and `min_frequency` of a feature apply
-        to these alone. Vocabularies from files, pretrained tokenizers, subwords, hash buckets, `order` and document
-        frequencies do not grow. The same holds for a `Category` with one-hot or ordinal `transform`.
+        All else stays as fitted. Old ids do not change, so that old and new datasets can be read as one, and embeddings
+        get further rows. New tokens are ranked by their frequency in the new rows; `most_common` and `min_frequency` of
+        a feature apply to these alone. Vocabularies from files, pretrained tokenizers, subwords, hash buckets, `order`
+        and document frequencies do not grow. The same holds for a `Category` with one-hot or ordinal `transform`.
+        Numbers and dates are read in a separate pass.
 
         Parameters
         ----------
@@ -233,11 +249,13 @@ class NewRowsMixin:
         with on_workers(frame, workers, sent=self.get_params(deep=False), **options.source_options):
             features, source = self._open_new_rows(frame, options)
             growing = {name: feature for name, feature in features.items() if feature._grows}
-            if not growing:
-                return {}
-            with Progress(progress) as bars:
-                [fresh] = learn_source(growing, source, scratch=self._scratch, progress=bars)
-        grown, new_tokens = dict(self.learned_), NewTokens()
+            ranges = {name: one for name, one in features.items() if getattr(self.learned_[name], "value_edges", None)}
+            fresh: Mapping[str, Learned] = {}
+            if growing:
+                with Progress(progress) as bars:
+                    [fresh] = learn_source(growing, source, scratch=self._scratch, progress=bars)
+            grown = find_ranges(ranges, self.learned_, source)
+        new_tokens = NewTokens()
         for name, learned in fresh.items():
             grown[name], counts = self.learned_[name].grow(learned)
             new_tokens |= {name + output: tokens for output, tokens in counts.items()}
@@ -245,7 +263,14 @@ class NewRowsMixin:
         return new_tokens
 
     @with_options(WriteOptions, Options)
-    def append(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
+    def append(
+        self,
+        frame: Rows,
+        path: str | os.PathLike[str],
+        *,
+        on_findings: OnFindings = "warn",
+        **options: Unpack[WriteOptions],
+    ) -> Dataset:
         """Add rows to the dataset at `path`, which this Preprocessor wrote, also if it has grown since.
 
         The rows become a separate part. A list of the parts is written last, so that readers see all new rows or
@@ -259,6 +284,10 @@ class NewRowsMixin:
         frame, path
             As for `write`; all columns of the dataset are needed. A dict such as ``{"train": frame}`` defines the
             splits of the rows, in place of `split`.
+        on_findings : {"warn", "raise", "ignore"}
+            What to do if `check` would have findings: warn once with all of them, raise `CheckError` and append
+            nothing, or append the rows without a warning. The pass that reads the rows finds them. Afterwards, the
+            ranges that `check` compares include the appended rows.
         **options
             The options of `write`, except `overwrite`: `daskprep.writing.versions.WriteOptions`. By default, rows of a
             block, compression and shards are as in the dataset.
@@ -281,6 +310,8 @@ class NewRowsMixin:
         """
         check_is_fitted(self)
         self._check_one_fold("append")
+        if on_findings not in ("warn", "raise", "ignore"):
+            raise ConfigError(f'append: on_findings={on_findings!r}: expected "warn", "raise" or "ignore"')
         if options.get("overwrite"):
             raise ConfigError("append adds rows: leave overwrite out, or call write to replace the dataset")
         storage_options = options.get("storage_options")
@@ -302,9 +333,11 @@ class NewRowsMixin:
                 missing = ", ".join(f'"{name}"' for name in self.features_.keys() - features.keys())
                 raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
             # The saved Preprocessor keeps its own split.
-            recipe = dataclasses.replace(self._recipe(features, self.split or split, self.learned_), split=split)
-            source = take_sample(source, self.sample, self.sample_seed)
-            grown = append_source(dataset, recipe, source, root, chosen)
+            learned = join_ranges(self.learned_, dataset.learned)
+            recipe = self._recipe(features, self.split or split, learned)
+            recipe = dataclasses.replace(recipe, split=split, on_findings=on_findings)
+            grown = append_source(dataset, recipe, take_sample(source, self.sample, self.sample_seed), root, chosen)
+            self._set_learned(self.features_, join_ranges(self.learned_, grown.learned))
         if grown is not dataset and isinstance(grown, GrownDataset):
             self._warn_about_losses(grown.datasets[-1], fitted=False)
         return grown

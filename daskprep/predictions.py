@@ -32,6 +32,7 @@ from daskprep.partitions import prepend_columns
 from daskprep.passes.encoding import find_encoding_contexts
 from daskprep.passes.engine import PartitionReader, Pass
 from daskprep.passes.fitting import bind_features
+from daskprep.passes.reviewing import CountedCells
 from daskprep.passes.table import (
     Parsed,
     PartitionContext,
@@ -218,11 +219,13 @@ class PredictionMixin:
         if not (source.in_memory and any(source.row_counts or ())):
             run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
         contexts = find_encoding_contexts(features, learned, reader)
-        work = reader.work(Pass("predict", run, features, id_columns), contexts)
+        counted = CountedCells(features, learned, source)
+        work = reader.work(Pass("predict", counted.wrap(run), features, id_columns), contexts)
         if not source.in_memory:
             assert run.empty_result is not None
             return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
         predictions = pd.concat(partitions.map_partitions(work, "predict"), ignore_index=True)
+        counted.warn("predict")
         return prepend_columns(source.frame, names, predictions) if is_frame else predictions
 
     @property

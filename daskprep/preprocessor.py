@@ -47,6 +47,7 @@ from daskprep.passes.assignment import Assignment, check_row_parameters, resolve
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
 from daskprep.passes.losses import warn_about_losses
+from daskprep.passes.reviewing import CountedCells
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -336,7 +337,10 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         """
         check_is_fitted(self)
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
-        arrays = encode_small_frame(features, self.learned_, source) or encode_source(features, self.learned_, source)
+        if (arrays := encode_small_frame(features, self.learned_, source)) is None:
+            counted = CountedCells(features, self.learned_, source)
+            arrays = encode_source(features, self.learned_, source, counted.wrap)
+            counted.warn("encode")
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:

@@ -191,6 +191,8 @@ def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str,
     "--raise-on", type=click.Choice(["error", "warning"]), default="warning", show_default=True,
     help="Lowest severity of a finding for which the exit status is 1.",
 )  # fmt: skip
+@click.option("--column", "columns", multiple=True, metavar="NAME", help="Column to compare. Repeatable. [all]")
+@click.option("--ignore", multiple=True, metavar="NAME", help="Column or kind of finding to leave out. Repeatable.")
 @options.files
 @options.workers
 @options.storage
@@ -200,6 +202,8 @@ def check(
     *,
     as_json: bool,
     raise_on: Severity,
+    columns: Sequence[str],
+    ignore: Sequence[str],
     read_options: Mapping[str, Any],
     on_workers: Callable[..., AbstractContextManager[None]],
     storage_options: Mapping[str, Any] | None,
@@ -211,6 +215,7 @@ def check(
     \b
     daskprep check prep.json new.csv
     daskprep check listings.dp "new/*.parquet" --raise-on error
+    daskprep check prep.json new.csv --ignore user --ignore hours
     daskprep check prep.json new.csv --json | jq .findings
     """
     rows: Any = options.one_or_list(new)
@@ -219,7 +224,8 @@ def check(
     with on_workers(rows, storage_options=storage_options, **read_options):
         if read_options:
             rows = dp.read_files(rows, storage_options=storage_options, **read_options)
-        result = prep.check(rows, storage_options=None if read_options else storage_options)
+        storage = None if read_options else storage_options
+        result = prep.check(rows, columns=columns or None, ignore=ignore, storage_options=storage)
     if as_json:
         click.echo(json.dumps(result.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

@@ -47,8 +47,10 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
 
 def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
     """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
-    before = np.append(0, np.cumsum(flags[lists.codes]))
-    flagged_rows: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
+    flagged_rows = np.zeros(len(lists.rows) - 1, bool)
+    if flags.any():
+        positions = np.flatnonzero(flags[lists.codes])
+        flagged_rows[np.searchsorted(lists.rows, positions, side="right") - 1] = True
     return flagged_rows
 
 

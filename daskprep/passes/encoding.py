@@ -24,7 +24,7 @@ from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import any_in_list, token_lists
 from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
-from daskprep.passes.engine import PartitionReader, Pass, default_contexts, run_pass
+from daskprep.passes.engine import MapPartition, PartitionReader, Pass, default_contexts, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import (
     Parsed,
@@ -43,10 +43,18 @@ from daskprep.steps.saved import check_golden
 from daskprep.vocabulary import Vocabulary
 
 
-def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """Return the encoded arrays of a source by output: NumPy for data in memory, otherwise lazy Dask arrays."""
+def encode_source(
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    source: Source,
+    wrap: Callable[[MapPartition], MapPartition] = lambda encode: encode,
+) -> dict[str, Any]:
+    """Return the encoded arrays of a source by output: NumPy for data in memory, otherwise lazy Dask arrays.
+
+    `wrap` is called with the function that encodes a partition, and returns the one to call instead.
+    """
     features, reader = bind_features(features, source), PartitionReader(source)
-    work = Pass("encode", functools.partial(encode_columns, features, dict(learned)), features)
+    work = Pass("encode", wrap(functools.partial(encode_columns, features, dict(learned))), features)
     contexts = find_encoding_contexts(features, learned, reader)
     return partitions.build_arrays(reader.work(work, contexts), like=lambda: empty_outputs(features, learned))
 

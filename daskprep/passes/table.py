@@ -75,6 +75,8 @@ class PartitionCensus:
     counts: tuple[int, ...] = ()
     rejects: int = 0  # rejects stored: pairs of a dropped row and a reason
     left_out: int = 0  # rows that belong to no split, such as rows dropped for a missing or unreadable value
+    tallies: Any = None
+    """Counts of cells by feature, if the rows are compared with the rows of a fit."""
 
 
 @dataclass(frozen=True)

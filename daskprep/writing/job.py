@@ -28,6 +28,7 @@ from daskprep.passes.assignment import Assignment, count_rows
 from daskprep.passes.contexts import ContextPlan, add_first_rows, assignment_columns, census_of_rows, fold_columns
 from daskprep.passes.engine import PartitionReader, begin_stage, run_pass
 from daskprep.passes.fitting import learn_partitions
+from daskprep.passes.reviewing import review_rows, with_tallies
 from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_name, scratch_reader
 from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
 from daskprep.progress import Progress
@@ -220,11 +221,14 @@ class WriteJob:
         fit_plan = plan if recipe.fit_on == "train" else ContextPlan(recipe.features)
         reader = PartitionReader(source, SpillingParser(recipe.features, recipe.raw_columns, self.scratch))
         states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
+        census_pass, compares = plan.census, bool(states) and self.expected is None
+        if compares:
+            census_pass = with_tallies(census_pass, recipe.features, states[0], recipe.on_findings)
         contexts: list[PartitionContext] = []
         checkpoint = parsing_checkpoint(self.scratch, "scan")
         if states or fit_plan.needs_reading(source):
             report = begin_stage(self.progress, "reading", source)
-            census: list[PartitionCensus] = run_pass(reader, plan.census, checkpoint=checkpoint, advance=report)
+            census: list[PartitionCensus] = run_pass(reader, census_pass, checkpoint=checkpoint, advance=report)
         else:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
             by_number: dict[int, PartitionCensus] = {}
@@ -247,6 +251,8 @@ class WriteJob:
         rows = [partition.rows for partition in census]
         if not sum(rows):
             raise ColumnError(_NO_ROWS)
+        if compares:
+            states = [review_rows(recipe.on_findings, recipe.features, states[0], census)]
         parsed = self._parsed_rows(rows)
         if not contexts or fit_plan is not plan:
             contexts = plan.make_contexts(parsed, census)

@@ -18,6 +18,7 @@ from daskprep.features.media import MediaFeature
 from daskprep.parametrized import is_integer
 from daskprep.partitions import Workers
 from daskprep.passes.contexts import assignment_columns, fold_columns, series_columns
+from daskprep.passes.reviewing import OnFindings
 from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source
@@ -55,6 +56,7 @@ class Recipe:
     # Returns the JSON state of the Preprocessor for learned states, or for None.
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
     targets: tuple[str, ...] = ()
+    on_findings: OnFindings | None = None  # for appended rows that differ from the rows of the fit
 
     @property
     def media(self) -> dict[str, MediaFeature]:

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 from daskprep import partitions
 from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, GrownDataset, open_dataset
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError, StorageFullError
+from daskprep.errors import (
+    CheckError,
+    ColumnError,
+    ConfigError,
+    CorruptDatasetError,
+    RejectedValueError,
+    StorageFullError,
+)
 from daskprep.features import Learned
 from daskprep.passes.assignment import take_sample
 from daskprep.passes.contexts import ContextPlan
@@ -94,7 +101,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             try:
                 kind = FoldedJob if recipe.split is not None and recipe.split.folds else WriteJob
                 states = kind(recipe, source, root, name, scratch, options, progress, fingerprint).run()
-            except (ColumnError, ConfigError, RejectedValueError):
+            except (CheckError, ColumnError, ConfigError, RejectedValueError):
                 # The same error would occur again: a checkpoint would be useless.
                 scratch.remove_all()
                 if not (version / RECEIPTS).children():

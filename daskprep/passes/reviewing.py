@@ -1,0 +1,140 @@
+"""Rows that are encoded, predicted, written or appended, compared with the rows of the fit in the same pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from daskprep.errors import CheckError, warn
+from daskprep.features.base import Contract
+from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
+from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
+from daskprep.sources import Source
+from daskprep.steps.base import CELL_KINDS
+from daskprep.summaries import Range
+
+OnFindings = Literal["warn", "raise", "ignore"]
+_MIN_CELLS = 10  # of fewer, a share says little
+
+
+class CountedCells:
+    """Counts of the cells of rows in memory, which a pass makes beside its results."""
+
+    def __init__(self, features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> None:
+        """Rows that are not in memory are not counted, because lazy results are computed later."""
+        self.features, self.learned, self._counts = features, learned, source.in_memory
+        self._parts: list[Mapping[str, CellTally]] = []
+
+    def wrap(self, map_partition: MapPartition) -> MapPartition:
+        """Return a function of a partition that also counts its cells."""
+        if not self._counts:
+            return map_partition
+
+        def call(context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
+            # Partitions run on several threads, and appending to a list is atomic.
+            self._parts.append(tally_parsed(self.features, self.learned, parsed, None))
+            return map_partition(context, parsed, table)
+
+        return call
+
+    def warn(self, caller: str) -> None:
+        """Warn once about cells that are unseen, missing or unreadable far more often than in the fit."""
+        if self._parts:
+            warn_about_cells(caller, self.features, self.learned, merge_tallies(self._parts))
+
+
+def warn_about_cells(
+    caller: str, features: Mapping[str, Contract], learned: Mapping[str, Any], tallies: Mapping[str, CellTally | str]
+) -> None:
+    """Warn about columns that are unseen, missing or unreadable far more often than in the fit."""
+    messages = [
+        _describe(features, one)
+        for one in compare_tallies(features, learned, 0, tallies, ignore=set(KINDS).difference(CELL_KINDS)).findings
+        if one.severity == "error" and (one.share or 0) > (one.expected or 0)
+        if getattr(tallies[one.feature], one.kind) >= _MIN_CELLS
+    ]
+    if messages:
+        warn(
+            f'{caller}: {"; ".join(messages)}. If columns were read in another way than for the fit, such as "01067" '
+            "as 1067, pass their types, as in pandas.read_csv(path, dtype=str); check(rows) shows all differences"
+        )
+
+
+def with_tallies(
+    census: Pass, features: Mapping[str, Contract], learned: Mapping[str, Any], on_findings: OnFindings | None
+) -> Pass:
+    """Return the pass that takes a census, with the counts of cells that `review_rows` needs."""
+
+    def take(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
+        tallies = tally_parsed(features, learned, parsed, None if on_findings is None else "sample")
+        taken: PartitionCensus = census.map(context, parsed, table)
+        return replace(taken, tallies=tallies)
+
+    return replace(census, map=take)
+
+
+def review_rows(
+    on_findings: OnFindings | None,
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    census: Sequence[PartitionCensus],
+) -> dict[str, Any]:
+    """Report differences of the rows that are written, and return the learned states.
+
+    None: warn as `encode` does. Otherwise rows are appended: report all findings, and move the ranges of the states.
+    """
+    tallies = merge_tallies([one.tallies for one in census])
+    if on_findings is None:
+        warn_about_cells("write", features, learned, tallies)
+        return dict(learned)
+    result = compare_tallies(features, learned, sum(one.rows for one in census), tallies)
+    if result.findings and on_findings == "raise":
+        raise CheckError(f"no rows are appended, since they differ from the rows of the fit: {result}")
+    if result.findings and on_findings == "warn":
+        messages = "; ".join(_describe(features, one) for one in result.findings)
+        warn(
+            f'append: the new rows differ from the rows of the fit: {messages}. Correct the rows; on_findings="raise" '
+            'refuses such rows, and on_findings="ignore" ends this warning'
+        )
+    return _move_ranges(learned, tallies)
+
+
+def _describe(features: Mapping[str, Contract], finding: Finding) -> str:
+    return f'column "{features[finding.feature].reads(finding.feature)[0]}": {finding.text}'
+
+
+def find_ranges(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return fitted states whose ranges include the rows of a source, which is read if there are `features`."""
+    features = bind_features(features, source)
+
+    def tally(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, CellTally]:
+        return tally_parsed(features, learned, parsed, "sample")
+
+    parts = run_pass(PartitionReader(source), Pass("ranges", tally, features)) if features else [{}]
+    return _move_ranges(learned, merge_tallies(parts))
+
+
+def join_ranges(learned: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fitted states whose ranges include the ranges of other states."""
+    edges = {name: getattr(other, "value_edges", None) for name, other in others.items()}
+    return _extend(learned, {name: Range(ends[0], ends[-1]) for name, ends in edges.items() if ends})
+
+
+def _move_ranges(learned: Mapping[str, Any], tallies: Mapping[str, CellTally | str]) -> dict[str, Any]:
+    return _extend(learned, {name: one.range for name, one in tallies.items() if isinstance(one, CellTally)})
+
+
+def _extend(learned: Mapping[str, Any], ranges: Mapping[str, Range]) -> dict[str, Any]:
+    """Return fitted states whose first and last edge enclose these ranges of numbers and dates."""
+    moved = dict(learned)
+    for name, extent in ranges.items():
+        if edges := getattr(learned[name], "value_edges", None):
+            ends = min(edges[0], extent.min), max(edges[-1], extent.max)
+            if ends != (edges[0], edges[-1]):
+                moved[name] = replace(learned[name], value_edges=(ends[0], *edges[1:-1], ends[1]))
+    return moved
