@@ -21,7 +21,7 @@ _NO_IDS = np.empty(0, np.int64)
 
 LostTokens = Mapping[str, Mapping[str, Integers]]
 """By feature and output, the ids of tokens that no row has any longer."""
-Positions = Sequence[tuple[Split, Integers]]
+Positions = Sequence[tuple[Split, Integers | range]]
 """Positions of rows in splits."""
 
 
@@ -68,17 +68,13 @@ def _find_values(learned: LearnedTargetEncoding, column: str, removed: Positions
 
 def _find_ids(current: Dataset, learned: LearnedTokens, column: str, removed: Positions) -> Integers:
     """Return the ids of tokens that `removed` rows have, or may have beyond the limit of a row, and no other row."""
-    ids, specials = _NO_IDS, learned.vocabulary.specials
+    lost, padding = np.zeros(len(learned.vocabulary), bool), learned.vocabulary.specials.padding_id
     for rows in _read(column, removed):
-        is_full = rows.ndim > 1 and bool((rows != specials.padding_id).all(axis=1).any())
-        ids = np.arange(len(learned.vocabulary)) if is_full else np.union1d(ids, rows)
-    for split in current.splits.values():
-        for start in range(0, len(split), _READ_ROWS):
-            if not len(ids):
-                return ids
-            [rows] = _read(column, [(split, np.arange(start, min(start + _READ_ROWS, len(split))))])
-            ids = np.setdiff1d(ids, rows)
-    return ids[ids < len(learned.vocabulary)]  # buckets of hashes follow
+        lost[rows[rows < len(lost)]] = True  # buckets of hashes follow
+        lost |= rows.ndim > 1 and bool((rows != padding).all(axis=1).any())
+    for rows in _read(column, [(split, range(len(split))) for split in current.splits.values()] if lost.any() else []):
+        lost[rows[rows < len(lost)]] = False
+    return np.flatnonzero(lost)
 
 
 def _read(column: str, positions: Positions) -> Iterator[np.ndarray]:

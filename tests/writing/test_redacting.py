@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 import daskprep as dp
-from daskprep import serving
+from daskprep import serving, state
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import FEATURES
 from daskprep.media.audio import encode_wav
@@ -65,8 +65,8 @@ def words() -> list[str]:
     frame = pd.DataFrame({"y": [*"abaaba"], "z": [*"abcabc"], "n": np.arange(6) / 2, "d": ["2024-01-02"] * 6})
     others = {"n": "number", "d": "date", "t": dp.Timeseries(column="n"), "v": dp.Vector(column="n")}
     tokens = {name: feature.set_params(column="z") for name, feature in clones().items()}
-    state = dp.Preprocessor({**tokens, **others}, split=None).fit(frame).to_dict()
-    found = {word for word in keys_of(state["features"]) if word and not {*word} & set(" -.:")}
+    fitted = dp.Preprocessor({**tokens, **others}, split=None).fit(frame).to_dict()
+    found = {word for word in keys_of(fitted["features"]) if word and not {*word} & set(" -.:")}
     names = [f"<REMOVED {number}>" for number in (2, 5, 9)]
     return sorted({*found, "vocabulary", "vocabulary_file", "word", "char", "null", *names} - {*KEPT})
 
@@ -206,7 +206,10 @@ def contents(folder) -> Iterator[tuple[str, bytes]]:
         yield file.name, repr(pq.read_table(file).to_pydict()).encode() if file.suffix == ".parquet" else data
 
 
-def test_no_type_keeps_cells_of_purged_row(tmp_path):
+@pytest.mark.parametrize("large", [False, pytest.param(True, id="large_vocabularies")])
+def test_no_type_keeps_cells_of_purged_row(tmp_path, monkeypatch, large):
+    if large:
+        monkeypatch.setattr(state, "LARGE_VOCABULARY", 2)
     path, kinds = tmp_path / "a.dp", {*(feature.kind for feature, *_ in TYPES.values()), "weight"}
     assert kinds == {*FEATURES}
     frame = frame_of([SECRET]).assign(weight=[1.0] * ROWS + [RARE])
