@@ -45,9 +45,9 @@ from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
-from daskprep.passes.encoding import encode_source, tabulate_cross_fitted, tabulate_source
+from daskprep.passes.encoding import tabulate_cross_fitted, tabulate_source
 from daskprep.passes.losses import warn_about_losses
-from daskprep.passes.reviewing import CountedCells
+from daskprep.passes.reviewing import encode_new_rows
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
@@ -333,14 +333,12 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
 
         The result has NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
         Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
-        without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
+        without targets, and rows in memory without a target that has no code for a missing label. No row is dropped: a
+        missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
-        if (arrays := encode_small_frame(features, self.learned_, source)) is None:
-            counted = CountedCells(features, self.learned_, source)
-            arrays = encode_source(features, self.learned_, source, counted.wrap)
-            counted.warn("encode")
+        arrays = encode_new_rows(features, self.learned_, source, self._inputs)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:

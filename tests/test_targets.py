@@ -440,3 +440,13 @@ def test_target_with_horizon_warns_without_weights():
         dp.Preprocessor(features, targets="next").fit(frame)
     dp.Preprocessor(features, targets="next", weight="complete").fit(frame)
     dp.Preprocessor(features).fit(frame)
+
+
+def test_encode_without_a_label_returns_the_inputs():
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": ["a", "b", "a"], "n": [1.0, 2.0, 3.0]})
+    prep = dp.Preprocessor({"x": "number", "y": "category", "n": "number"}, targets=["y", "n"], split=None).fit(frame)
+    with pytest.warns(UserWarning, match='encoded without "y": some have no label'):
+        encoded = prep.encode(frame.assign(y=["a", None, "b"]))
+    assert sorted(encoded) == ["n", "x"]
+    assert (encoded["x"] == prep.encode(frame[["x"]])["x"]).all()
+    assert prep.encode(frame)["y"].tolist() == [0, 1, 0]

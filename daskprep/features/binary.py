@@ -122,7 +122,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
-        """Learn the truth value of each label; ColumnError for too many labels, or if `positive` is not one of them."""
+        """Learn the truth value of each label; ColumnError for too many labels, or a `positive` that is misspelled."""
         tokens, _ = summary.rank()
         if len(tokens) > _MAX_LABELS:
             return self._learn_numbers(tokens)
@@ -152,7 +152,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
     def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
         """Return the state with one true label: `positive`, the opposite of the `conventional` one, or the last of two.
 
-        Raise ColumnError for more than two labels without `positive`, and if `positive` is not one of them.
+        Raise ColumnError for more than two labels without `positive`, and if `positive` is only similar to one.
         """
         true = None if self.positive is None else self.parse(pa.array([self.positive])).dictionary[0].as_py()
         if true is None:
@@ -162,10 +162,9 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
             if conventional:  # the other label means the opposite of a conventional one
                 [(label, is_true)] = conventional.items()
                 true = label if is_true else next(candidate for candidate in labels if candidate != label)
-        elif labels and true not in labels:
+        elif true not in labels and (hint := did_you_mean(true, labels)):
             raise ColumnError(
-                f'has no label "{true}", the value of positive.{did_you_mean(true, labels)} '
-                f"Its labels are: {join_names(labels, 10)}"
+                f'has no label "{true}", the value of positive.{hint} Its labels are: {join_names(labels, 10)}'
             )
         false = [label for label in labels if label != true]
         meaning = {**dict.fromkeys(false, False), true: True}
@@ -239,9 +238,11 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 
     def advice(self, learned: LearnedBinary) -> str | None:
-        """Return a warning about the fill value, more than two numbers, or a true label that is a guess; else None."""
+        """Return a warning about the fill value, numbers, and a true label that is absent or a guess; else None."""
         if advice := fill_advice(self, learned):
             return advice
+        if self.positive is not None and learned.counts is not None and not learned.counts[1]:
+            return f"has no label {learned.bool2str[1]!r}, the value of positive, in its training rows: all are False"
         if learned.above_zero:
             return "holds more than two distinct numbers, so numbers above 0 are True and all other numbers False"
         if self.positive is None and learned.fallback_true_label is not None:

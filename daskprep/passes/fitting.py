@@ -130,7 +130,7 @@ def learn_partitions(
         work = Pass("scan", summarize, features, columns, merge, finish)
         learned: dict[str, list[Learned]]
         learned = run_pass(reader, work, contexts, checkpoint=checkpoint, advance=advance)
-    _warn(features, {name: from_all_rows for name, (from_all_rows, *_) in learned.items()})
+    _warn(features, {name: _most_notable(features[name], states) for name, states in learned.items()})
     return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
@@ -152,6 +152,11 @@ def _learn(
     with column_error_context(name):
         sums_per_fold = column.sums_per_fold(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
+
+
+def _most_notable(feature: Contract, states: Sequence[Learned]) -> Learned:
+    """Return the state of all rows, or if it deserves no warning, the first one without a fold that does."""
+    return next((state for state in states if state.invalid or feature.advice(state)), states[0])
 
 
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:

@@ -8,9 +8,12 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from daskprep.errors import CheckError, warn
+from daskprep.display import join_names
+from daskprep.errors import CheckError, RejectedValueError, warn
+from daskprep.features.arrays import encode_small_frame
 from daskprep.features.base import Contract
 from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
+from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
@@ -46,6 +49,37 @@ class CountedCells:
         """Warn once about cells that are unseen, missing or unreadable far more often than in the fit."""
         if self._parts:
             warn_about_cells(caller, self.features, self.learned, merge_tallies(self._parts))
+
+
+def encode_new_rows(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, inputs: Mapping[str, Contract]
+) -> dict[str, Any]:
+    """Return the arrays of all features; of rows in memory, without targets that have no code for a missing label."""
+
+    def encode(chosen: Mapping[str, Contract]) -> dict[str, Any]:
+        if (arrays := encode_small_frame(chosen, learned, source)) is None:
+            counted = CountedCells(chosen, learned, source)
+            arrays = encode_source(chosen, learned, source, counted.wrap)
+            counted.warn("encode")
+        return arrays
+
+    try:
+        return encode(features)
+    except RejectedValueError:
+        if features.keys() == inputs.keys():
+            raise
+    arrays, unlabeled = encode(inputs), []
+    for name in features.keys() - inputs.keys():
+        try:
+            arrays |= encode({name: features[name]})
+        except RejectedValueError:
+            unlabeled.append(name)
+    names = join_names([f'"{name}"' for name in sorted(unlabeled)], 5)
+    warn(
+        f"the rows are encoded without {names}: some have no label, or one that the fit did "
+        "not see, and a class is no replacement; encode the labeled rows alone to get their labels"
+    )
+    return arrays
 
 
 def warn_about_cells(

@@ -269,6 +269,8 @@ def summarize_columns(
     else:
         mask = keep if splits is None else splits == TRAIN
         row_subsets = [None if mask is None or mask.all() else np.flatnonzero(mask)]
+    if (decodable := _decodable_rows(features, parsed.columns)) is not None:
+        row_subsets = [np.flatnonzero(decodable) if rows is None else rows[decodable[rows]] for rows in row_subsets]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
     all_side_columns = SideColumns(table.select(learning_columns(features)), None, weights)
@@ -300,6 +302,13 @@ def summarize_columns(
             FoldedSummary(parts, getattr(context.assignment, "trained_on", None)) if context.n_folds else parts[0]
         )
     return columns
+
+
+def _decodable_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
+    """Return a mask of the rows that ``on_error="drop"`` keeps in their splits; None: all rows."""
+    filters = {name: one.row_filter for name, one in features.items() if isinstance(one, MediaFeature)}
+    dropped = [drops(columns[name], None) for name, drops in filters.items() if drops is not None]
+    return ~np.any(dropped, axis=0) if np.any(dropped) else None
 
 
 def _count_subsets(

@@ -184,6 +184,17 @@ def test_positive_label_that_never_occurs_raises():
         dp.Binary(positive="humans").fit(column("human", "bot"))
 
 
+@pytest.mark.parametrize(
+    "split", [dp.KFold(4, time="x"), dp.TimeSeriesSplit("x", 3), dp.DatetimeSplit("x", (0.8, 0.2)), None], ids=repr
+)
+def test_training_rows_without_the_positive_label_warn(tmp_path, split):
+    last = "no" if split is None else "yes"
+    frame = pd.DataFrame({"x": np.arange(40.0), "y": ["no", "maybe"] * 19 + ["no", last]})
+    prep = dp.Preprocessor({"x": "number", "y": dp.Binary(positive="yes")}, targets=["y"], split=split)
+    with pytest.warns(UserWarning, match="no label 'yes', the value of positive, in its training rows: all are False"):
+        prep.fit_write(frame, tmp_path / "a.dp")
+
+
 def test_unknown_label_raises_with_invalid_raise():
     binary = dp.Binary(invalid="raise").fit(column("yes", "no"))
     with pytest.raises(RejectedValueError, match="\"x\": 'maybe'"):

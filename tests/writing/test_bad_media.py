@@ -162,6 +162,24 @@ def test_broken_file_is_filled_or_dropped(
     assert reason in rejected["reason"]
 
 
+@pytest.mark.parametrize("mode", ["lazy", "eager"])
+@pytest.mark.parametrize("split", [None, dp.RandomSplit((0.5, 0.5)), dp.KFold(2)], ids=repr)
+def test_rows_left_out_are_not_in_the_statistics(tmp_path: Path, split: Any, mode: str) -> None:
+    files = [b"broken" if row % 5 == 0 else PNG for row in range(40)]
+    frame = pd.DataFrame({"media": files, "price": np.arange(40.0) ** 2, "kind": list("abcde") * 8})
+    features = {"media": image(mode=mode, on_error="drop"), "price": dp.Number(), "kind": dp.Category()}
+    prep = dp.Preprocessor(features, split=split)
+    with pytest.warns(UserWarning, match="8 image files cannot be decoded: rows left out"):
+        written = prep.fit_write(frame, tmp_path / "a.dp")
+    for number in range(2 if isinstance(split, dp.KFold) else 1):
+        fold = written.fold(number) if isinstance(split, dp.KFold) else written
+        rows = frame.iloc[fold["train"].read("row_id")["row_id"]]
+        assert set(rows["kind"]) == set("bcde")
+        assert fold.learned["price"].mean == pytest.approx(rows["price"].mean())
+        assert "a" not in fold.learned["kind"].vocabulary.tokens.to_pylist()
+        assert fold.learned["price"].rows == len(rows)
+
+
 def test_audio_with_too_long_header_has_length_of_file(tmp_path):
     frame = column(tmp_path, WAV, "sound.wav", endless_wav())
     dataset = dp.Preprocessor({"media": sound(mode="eager")}).fit_write(frame, tmp_path / "a.dp")
