@@ -20,6 +20,9 @@ CONFIG_FILES = ("tokenizer_config.json", "special_tokens_map.json")
 _DECODERS = {"ByteLevel": "byte_level", "Metaspace": "metaspace", "WordPiece": "wordpiece"}
 
 
+_UNLIMITED = 1 << 31
+
+
 class PretrainedModel(NamedTuple):
     """A trained tokenizer of another package."""
 
@@ -30,6 +33,7 @@ class PretrainedModel(NamedTuple):
     digest: str  # of the tokenizer, by SHA-256
     decoder: str = ""  # how tokens are joined to text: "byte_level", "metaspace", "wordpiece", or "" for spaces
     added_ids: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # of the tokens added before and after each text
+    max_length: int = _UNLIMITED  # of a text in tokens, for its model
 
 
 def import_package(package: str) -> Any:
@@ -74,22 +78,25 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
     padding, model = config["padding"] or {}, config["model"]
     ids = (padding.get("pad_id"), *map(backend.token_to_id, PAD_TOKENS))
     own_id = next((one for one in ids if one is not None), None)
-    named_id = backend.token_to_id(_read_pad_token(Path(path).parent) or "")
+    settings = _read_settings(Path(path).parent)
+    named_id = backend.token_to_id(settings.get("pad_token", ""))
     pad_id, content = own_id, Path(path).read_bytes()
     if named_id not in (None, own_id):
         pad_id, content = named_id, content + b"%d" % named_id
     unk_id = model.get("unk_id", backend.token_to_id(model.get("unk_token") or ""))
-    return _from_backend(backend, pad_id, unk_id, hashlib.sha256(content).hexdigest())
+    loaded = _from_backend(backend, pad_id, unk_id, hashlib.sha256(content).hexdigest())
+    return loaded._replace(max_length=min(settings.get("model_max_length", _UNLIMITED), _UNLIMITED))
 
 
-def _read_pad_token(folder: Path) -> str | None:
-    """Return the padding token in the files that transformers writes beside a tokenizer.json; None without."""
-    for file in (folder / name for name in CONFIG_FILES):
-        token = json.loads(file.read_bytes()).get("pad_token") if file.is_file() else None
-        token = token.get("content") if isinstance(token, dict) else token
-        if isinstance(token, str):
-            return token
-    return None
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """Return the padding token and the maximum length in the files that transformers writes beside a tokenizer.json."""
+    settings: dict[str, Any] = {}
+    for file in (folder / name for name in reversed(CONFIG_FILES)):
+        values = json.loads(file.read_bytes()) if file.is_file() else {}
+        settings |= {key: values[key] for key in ("pad_token", "model_max_length") if values.get(key) is not None}
+    if isinstance(token := settings.get("pad_token"), dict):
+        settings["pad_token"] = token["content"]
+    return settings
 
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
@@ -119,7 +126,8 @@ def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
     if backend is None:
         raise ConfigError(f"The tokenizer {name} has no fast version, which would be a tokenizer.json")
     digest = hashlib.sha256(backend.to_str().encode()).hexdigest()
-    return _from_backend(backend, loaded.pad_token_id, loaded.unk_token_id, digest)
+    model = _from_backend(backend, loaded.pad_token_id, loaded.unk_token_id, digest)
+    return model._replace(max_length=min(getattr(loaded, "model_max_length", _UNLIMITED), _UNLIMITED))
 
 
 def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:

@@ -308,6 +308,17 @@ def test_hugging_face_padding_need_not_be_an_added_token(tmp_path, file, entry):
     assert prep.encode(rows)["x"].tolist() == [[1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize(("declared", "length"), [(300, 300), (10**30, 402)])
+def test_hugging_face_rows_are_as_long_as_the_model_takes(tmp_path, declared, length):
+    save_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": declared}))
+    rows = pd.DataFrame({"x": ["a " * 401, "b " * 300]})
+    text = dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path=str(tmp_path))
+    assert dp.Preprocessor({"x": text}, split=None).fit(rows).encode(rows)["x"].shape == (2, length)
+    wide = dp.Preprocessor({"x": text.set_params(max_sequence_length=None)}, split=None).fit(rows)
+    assert wide.encode(rows)["x"].shape == (2, 402)
+
+
 def test_hugging_face_digest_depends_on_the_content(tmp_path):
     one = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "one.json"))
     same = get_tokenizer("hf_tokenizer", path=save_tokenizer(tmp_path / "two.json"))

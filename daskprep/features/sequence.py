@@ -44,8 +44,7 @@ from daskprep.summaries import ColumnSummary, Lengths, Summary
 from daskprep.tokenizers import Subwords, Tokenizer, expand
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-_SUBWORDS = 20_000
-_MIN_AUTO, _MIN_AUTO_CHARACTERS = 256, 1_024  # limits with max_sequence_length="auto"
+_SUBWORDS, _MIN_AUTO, _MIN_AUTO_CHARACTERS = 20_000, 256, 1_024  # the latter with max_sequence_length="auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +104,8 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     max_sequence_length : int, "auto" or None
         Maximum length of rows, start and stop symbols included. Without `sequence_length`, rows are as long as the
         longest training row, up to this length. "auto": 256 (1,024 for "characters"), or eight times the mean length of
-        the training rows if that is more; 256 for subwords. None: no limit.
+        the training rows if that is more; 256 for subwords; at most what the model of a Hugging Face tokenizer takes.
+        None: no limit.
     most_common, min_frequency : int or None
         Size of the vocabulary, and minimum count of a token; other tokens become ``<UNK>``. None: all tokens, or 20,000
         subwords.
@@ -237,23 +237,19 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             raise self._padding_error()
         merges: Merges = ()
         scores: Scores = ()
-        if isinstance(kind := self.make_tokenizer(), Subwords):
-            size = self.most_common or _SUBWORDS
-            vocabulary, merges, scores = learn_subwords(
-                summary.counts, self.special_symbols_in_use(), kind, size, self.min_frequency or 2
-            )
+        kind, specials = self.make_tokenizer(), self.special_symbols_in_use()
+        if isinstance(kind, Subwords):
+            size, rare = self.most_common or _SUBWORDS, self.min_frequency or 2
+            vocabulary, merges, scores = learn_subwords(summary.counts, specials, kind, size, rare)
         else:
             vocabulary = self._learn_vocabulary(summary)
-        specials = vocabulary.specials
         num_boundary_symbols = sum(one is not None for one in (specials.start_id, specials.stop_id))
         longest = summary.lengths.max + num_boundary_symbols
-        limit = self.max_sequence_length or longest
-        if limit == "auto":
-            least = _MIN_AUTO_CHARACTERS if self.tokenizer == "characters" else _MIN_AUTO
-            # The lengths of rows of subwords are upper bounds.
-            limit = least if isinstance(kind, Subwords) else summary.lengths.limit(least)
+        least = _MIN_AUTO_CHARACTERS if self.tokenizer == "characters" else _MIN_AUTO
+        auto = least if isinstance(kind, Subwords) else summary.lengths.limit(least)  # lengths of subwords are bounds
+        auto = min(auto, pretrained.max_length) if (pretrained := kind.model) else auto
+        limit = auto if self.max_sequence_length == "auto" else self.max_sequence_length or longest
         length = self.sequence_length or max(min(longest, limit), 1)
-        pretrained = self.make_tokenizer().model
         is_cut = summary.lengths.lengths > length - num_boundary_symbols
         typical = math.ceil(summary.lengths.quantile(0.99)) + num_boundary_symbols
         return LearnedSequence(
