@@ -276,8 +276,9 @@ class NewRowsMixin:
         The rows become a separate part. A list of the parts is written last, so that readers see all new rows or
         none. Loaders and datasets that are open keep the version that they opened; `open_dataset` with `version=`
         opens older ones. Each part is split separately, and windows do not reach into other parts: a warning says so
-        where it matters. Rows that the dataset already has, by the files that they are read from or by `version`, are
-        not added again. A list of files with some of these raises an error.
+        where it matters. Rows that the dataset already has are not added again, with a warning: files by their path and
+        modification time, frames by their cells. A list of files with some of these raises an error. `version=` with a
+        new name adds them once more.
 
         Parameters
         ----------

@@ -8,10 +8,11 @@ import shutil
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError
 from daskprep.storage import manifest
 
 pytestmark = pytest.mark.filterwarnings("ignore:append. the new rows differ")
@@ -203,6 +204,62 @@ def test_same_files_are_appended_once(tmp_path):
     with pytest.warns(UserWarning, match="has these rows already"):
         assert len(prep.append(day(2), path, version="tuesday", progress=False)["train"]) == 180
     assert len(prep.append(day(2), path, progress=False)["train"]) == 240
+
+
+SPELLINGS = {
+    "absolute": str,
+    "path": lambda path: path,
+    "relative": lambda path: path.name,
+    "dot": lambda path: f"./{path.name}",
+    "parent": lambda path: f"{path.parent}/../{path.parent.name}/{path.name}",
+    "url": lambda path: f"file://{path}",
+    "link": lambda path: path.parent / "link.parquet",
+    "folder": lambda path: path.parent.parent / "linked" / path.name,
+    "list": lambda path: [path.name],
+    "by split": lambda path: {"train": path.name},
+}
+
+
+@pytest.mark.parametrize("second", SPELLINGS)
+@pytest.mark.parametrize("first", ["absolute", "link", "folder"])
+def test_file_under_another_spelling_is_one_source(tmp_path, monkeypatch, first, second):
+    folder = tmp_path / "days"
+    folder.mkdir()
+    day(1).to_parquet(folder / "monday.parquet")
+    (folder / "link.parquet").symlink_to("monday.parquet")
+    (tmp_path / "linked").symlink_to("days")
+    monkeypatch.chdir(folder)
+    one, other = (SPELLINGS[name](folder / "monday.parquet") for name in (first, second))
+    prep, path = dp.Preprocessor(FEATURES, split=None), tmp_path / "days.dp"
+    written = prep.fit_write(one, path, progress=False)
+    if second == "by split":
+        with pytest.raises(ConfigError, match=r"has the rows of .* already"):
+            prep.append(other, path, progress=False)
+        return
+    made = (path / "manifest.json").stat().st_mtime_ns
+    assert dp.Preprocessor(FEATURES, split=None).fit_write(other, path, progress=False).version == written.version
+    assert prep.write(other, tmp_path / "b.dp").version == prep.write(one, tmp_path / "b.dp").version
+    assert (path / "manifest.json").stat().st_mtime_ns == made
+    with pytest.warns(UserWarning, match="has these rows already"):
+        assert len(prep.append(other, path, progress=False)["train"]) == 60
+    assert len(prep.append(other, path, progress=False, version="again")["train"]) == 120
+    with pytest.raises(ConfigError, match="contain it twice"):
+        prep.append([folder / "monday.parquet", folder / "link.parquet"], path, progress=False)
+    day(1, rows=61).to_parquet(folder / "monday.parquet")
+    with pytest.raises(DatasetExistsError, match="1 file changed since"):
+        dp.Preprocessor(FEATURES, split=None).fit_write(other, path, progress=False)
+    assert len(prep.append(other, path, progress=False)["train"]) == 181
+
+
+@pytest.mark.parametrize("carrier", [pd.DataFrame, pa.Table.from_pandas, lambda frame: frame.to_dict("list")])
+def test_equal_frame_is_appended_once_or_by_name(tmp_path, carrier):
+    prep, _ = fitted(tmp_path)
+    path = tmp_path / "days.dp"
+    prep.append(carrier(day(1)), path, progress=False)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match=r"has these rows already.*another version="):
+            assert len(prep.append(carrier(day(1)), path, progress=False)["train"]) == 120
+    assert len(prep.append(carrier(day(1)), path, version="again", progress=False)["train"]) == 180
 
 
 def test_loaded_preprocessor_appends(tmp_path):

@@ -144,7 +144,7 @@ def find_files(
     """
     attempts, options = pop_attempts(storage_options or {})
     files = [file for path in paths for file in _expand_path(path, options, attempts, is_data)]
-    file_keys = [(os.path.normpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
+    file_keys = [(os.path.realpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
     if len(set(file_keys)) < len(file_keys):
         repeated_key = next(file_key for file_key, times in Counter(file_keys).items() if times > 1)
         name = files[file_keys.index(repeated_key)].name

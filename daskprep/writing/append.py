@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from daskprep.dataset import Dataset
@@ -13,7 +14,14 @@ from daskprep.sources import Source
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import APPENDED, Versions, part_folder
 from daskprep.writing.deleting import current_parts, listed_versions, stored_parts
-from daskprep.writing.versions import Options, Recipe, finish_cleaning, join_names, roll_forward
+from daskprep.writing.versions import (
+    Options,
+    Recipe,
+    finish_cleaning,
+    join_names,
+    resolved_record,
+    roll_forward,
+)
 from daskprep.writing.write import source_record, write_source
 
 
@@ -25,19 +33,20 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     """
     roll_forward(root)
     parts = stored_parts(dataset)
-    record = source_record(source, options)
-    if record is not None and any(part.manifest.source == record for part in parts):
+    record = resolved_record(source_record(source, options))
+    records = [resolved_record(part.manifest.source) for part in parts]
+    if record is not None and record in records:
         finish_cleaning(root, parts[0].manifest)
         has_them = "has these rows already"
         if None in listed_versions(root, parts).states:
             has_them = "has these rows already, but those that purge removed"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
         return dataset
-    known = {tuple(file) for part in parts for file in _recorded_files(part.manifest.source)}
-    files = [tuple(file) for file in _recorded_files(record)]
+    known = set(chain.from_iterable(map(_recorded_files, records)))
+    files = list(_recorded_files(record))
     if repeated := [file[0] for file in files if file in known]:
         new = join_names([file[0] for file in files if file not in known])
-        remedy = f", but not of all files: pass only {new}" if new else ": pass new files"
+        remedy = f", but not of all files: pass only {new}" if new else ": pass new files, or another version="
         raise ConfigError(f"{root.url} has the rows of {join_names(repeated)} already{remedy}")
     folder = root / part_folder(len(parts))
     try:
@@ -54,9 +63,9 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     return GrownDataset([*current_parts(dataset), part], part)
 
 
-def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[Sequence[Any]]:
+def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[tuple[Any, ...]]:
     """Yield path, size and time or mark of each file in the record of a source."""
     if record is not None:
-        yield from record.get("files", ())
+        yield from map(tuple, record.get("files", ()))
         for split_record in record.get("splits", {}).values():
             yield from _recorded_files(split_record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -91,8 +92,8 @@ class WriteOptions(TypedDict, total=False):
     overwrite : bool
         Whether to write even if this version already exists, or if the existing dataset cannot be read.
     version : str or None
-        Name for the version of rows that are not read from files. In-memory and Dask frames are written each time,
-        unless a dataset with this version name already exists.
+        Name for the version of the rows, in place of their files or cells. Without it, Dask frames, streams and frames
+        with media are written each time. For `append`, a new name adds rows that the dataset has once more.
     memory : str, int or None
         Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
         write that cannot fit raises an error before it starts.
@@ -165,6 +166,20 @@ class Options:
             "shuffle_seed": int(self.seed) if self.shuffle else None,
             **({"shards": True} if self.shards else {}),
         }
+
+
+def resolved_record(record: Any) -> Any:
+    """Return the record of a source with the resolved paths of local files, which do not depend on their spelling."""
+    if not isinstance(record, Mapping):
+        return record
+    resolved = dict(record)
+    if "splits" in record:
+        resolved["splits"] = {name: resolved_record(one) for name, one in record["splits"].items()}
+    if "files" in record:
+        resolved["files"] = [
+            [name if "://" in name else os.path.realpath(name), *stamp] for name, *stamp in record["files"]
+        ]
+    return resolved
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:
@@ -382,6 +397,7 @@ def describe_differences(
 
 def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the differences between the records of two sources as text."""
+    before, now = resolved_record(before), resolved_record(now)
     if now is None:
         yield "the rows cannot be compared with its rows (version=... names them)"
     elif before == now:

@@ -20,6 +20,7 @@ from daskprep.errors import (
     ColumnError,
     ConfigError,
     CorruptDatasetError,
+    FormatVersionError,
     RejectedValueError,
     StorageFullError,
 )
@@ -38,7 +39,7 @@ from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.local_files import make_folder
-from daskprep.storage.manifest import Manifest, part_folder, read_versions
+from daskprep.storage.manifest import Manifest, part_folder, read_manifest, read_versions
 from daskprep.storage.security import check_protocol, check_trusted_path
 from daskprep.writing.job import FoldedJob, WriteJob
 from daskprep.writing.versions import (
@@ -53,6 +54,7 @@ from daskprep.writing.versions import (
     digest_of_partitioning,
     digest_of_write,
     finish_cleaning,
+    resolved_record,
     short_digest,
 )
 
@@ -70,9 +72,13 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     if options.shards is None:
         options = dataclasses.replace(options, shards=not root.is_local)
     fingerprint = source_record(source, options)
-    digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
     with _lock_folder(root):
+        with suppress(CorruptDatasetError, FormatVersionError):  # which `choose_version` raises
+            committed = read_manifest(root)
+            if committed is not None and resolved_record(committed.source) == resolved_record(fingerprint):
+                fingerprint = committed.source  # the digest depends on the spelling of paths
+        digest = digest_of_write(recipe, fingerprint, options)
         name, committed = choose_version(
             root,
             digest,
