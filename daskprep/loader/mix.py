@@ -22,7 +22,7 @@ from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
-from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas
+from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.loader.order import Schedule
 from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
 from daskprep.permutation import Integers
@@ -80,8 +80,8 @@ class Mix(Loader):
         Share of each source in the rows, up to a common factor. 0: no rows, but the state keeps its position. None:
         the numbers of rows of the sources.
     until : "first", "all" or None
-        When an epoch of the mix ends: before the first source would repeat a row, or once all sources have yielded all
-        rows. The next epoch starts new epochs of all sources. None: never.
+        When an epoch of the mix ends: before the share of a source exceeds its rows, so that none is repeated, or once
+        the share of each source contains all of its rows. The next epoch starts new epochs of all sources. None: never.
     streams : int
         Number of streams of shuffled rows of each source; each keeps a block in memory.
     prefetch_size, prefetch_bytes, cache, cache_dir, cache_limit
@@ -180,6 +180,7 @@ class Mix(Loader):
             self.shuffle,
             names=tuple(self.sources),
             block_borders=borders,
+            round_epochs=tuple(map(count_round_epochs, map(len, self.sources.values()), counts)),
         )
         return MixSchedule(
             blocks,
@@ -332,13 +333,17 @@ def _parse_weights(sources: Mapping[str, Split], weights: Mapping[str, float] | 
 _COUNTS = frozenset({"rows", "missing", "invalid", "invalid_samples", "str2freq"})
 
 
+# Parameters that do not change how a cell is encoded; the value for missing cells is in the learned state.
+_SOURCE_PARAMETERS = frozenset({"column", "missing_value_strategy"})
+
+
 def _describe_outputs(split: Split) -> dict[str, dict[str, Any]]:
     """Return the encoding of each output of a split by name, as JSON values that are equal for equal encodings."""
     dataset, encodings = split.dataset, {}
     for name, feature in dataset.features.items():
         state = dataset.metadata["features"][name]
         learned = {key: value for key, value in state["learned"].items() if key not in _COUNTS}
-        params = {key: value for key, value in state["params"].items() if key != "column"}
+        params = {key: value for key, value in state["params"].items() if key not in _SOURCE_PARAMETERS}
         for suffix in all_outputs(feature):
             output = split.output(name + suffix)
             stored = {"dtype": output.dtype, "shape": output.shape, "stores_cells": output.stores_cells}

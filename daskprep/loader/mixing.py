@@ -18,11 +18,14 @@ from typing import Literal
 import numpy as np
 
 from daskprep.loader.order import BlockSlice, EpochBlocks, Schedule, WindowPlan, runs
-from daskprep.permutation import Integers, make_key
+from daskprep.permutation import Integers, make_key, permute
 
 _TABLE_BATCHES = 256
 _MAX_CACHED_EPOCHS = 256
 _MAX_CACHED_WINDOWS = 16
+# Rows of a round of a source with few rows: a block is loaded once for all of them.
+_ROUND_ROWS = 4096
+_ROUND_BLOCKS = 8  # as many as a shuffled source has in memory
 ENDLESS = 1 << 40
 """Number of batches of a mix without an end."""
 
@@ -67,18 +70,18 @@ class Quotas:
     def count(self, sizes: Sequence[int], until: Literal["first", "all"] | None) -> int:
         """Return the number of batches until sources of `sizes` rows end, apart from those with weight 0.
 
-        These are the batches before the first source would repeat a row, or until all sources have yielded all rows.
+        These are the batches in which no share exceeds the rows of its source, or until each share has all of them.
         """
         if until is None:
             return ENDLESS
-        used = np.array(self.weights) > 0
-        ends = np.array(sizes)[used]
-        for index in itertools.count():
-            rows = self._table(index)[:, used]
-            over = np.flatnonzero((rows > ends).any(axis=1) if until == "first" else (rows >= ends).all(axis=1))
-            if len(over):
-                return index * _TABLE_BATCHES + int(over[0]) - (until == "first")
-        raise AssertionError("rows grow without limit")
+        # A source has less than one row more or less than its share: once the share has all rows, so has the source.
+        total, left = sum(self.weights), zip(self.weights, sizes, self.rows, self.due, strict=True)
+        missing = [
+            (total * (size - rows) - due, weight * self.batch_size) for weight, size, rows, due in left if weight
+        ]
+        if until == "first":
+            return max(0, min(rest // step for rest, step in missing))
+        return max(0, *(-(-rest // step) for rest, step in missing))
 
     def _table(self, index: int) -> Integers:
         """Return the rows of each source before each batch of a table of batches, and before the next table."""
@@ -124,6 +127,8 @@ class MixBlocks(EpochBlocks):
 
     names: tuple[str, ...] = ()
     block_borders: tuple[int, ...] = ()  # number of the first block of each source, and the number of blocks
+    # Epochs of each source for which a block is loaded once. More than one: the positions of its blocks are by number.
+    round_epochs: tuple[int, ...] = ()
 
     @cached_property
     def source_rows(self) -> list[int]:
@@ -135,14 +140,17 @@ class MixBlocks(EpochBlocks):
         blocks = self._epochs.get((source, epoch))
         if blocks is None:
             first, stop = self.block_borders[source : source + 2]
-            # Sources with the same rows, such as images and their captions, must not be in the same order.
-            seed = make_key(self.seed, "source", self.names[source], self.epoch)
+            seed = self._source_seed(source)
             firsts = self._first_rows[first:stop] + epoch * sum(self.source_rows)
             blocks = EpochBlocks(self.sizes[first:stop], self.block_rows, seed, epoch, self.shuffle, None, firsts)
             if len(self._epochs) >= _MAX_CACHED_EPOCHS:
                 self._epochs.clear()
             self._epochs[source, epoch] = blocks
         return blocks
+
+    def _source_seed(self, source: int) -> int:
+        # Sources with the same rows, such as images and their captions, must not be in the same order.
+        return make_key(self.seed, "source", self.names[source], self.epoch)
 
     @cached_property
     def _first_rows(self) -> Integers:
@@ -152,32 +160,74 @@ class MixBlocks(EpochBlocks):
     def _epochs(self) -> dict[tuple[int, int], EpochBlocks]:
         return {}
 
-    def offset(self, source: int, epoch: int) -> int:
-        """Return the position of the first block of an epoch of a source; positions of a source are `step` apart."""
+    def offset(self, source: int, turn: int) -> int:
+        """Return the position of the first block of a round of a source; positions of a source are `step` apart."""
         first, stop = self.block_borders[source : source + 2]
-        return source + epoch * (stop - first) * self.step
+        return source + turn * (stop - first) * self.step
 
     @property
     def step(self) -> int:
         return len(self.names)
 
     def split_position(self, block_position: int) -> tuple[int, int, int]:
-        """Return source, epoch and position in the epoch of the block at `block_position`."""
+        """Return source, round and position in the round of the block at `block_position`."""
         number, source = divmod(block_position, self.step)
         first, stop = self.block_borders[source : source + 2]
         return source, *divmod(number, stop - first)
 
     def number_at(self, block_position: int) -> int:
-        source, epoch, position = self.split_position(block_position)
-        return self.block_borders[source] + self.at(source, epoch).number_at(position)
+        source, turn, position = self.split_position(block_position)
+        within = self.at(source, turn).number_at(position) if self.round_epochs[source] == 1 else position
+        return self.block_borders[source] + within
 
     def first_row_at(self, block_position: int) -> int:
-        source, epoch, position = self.split_position(block_position)
-        return self.at(source, epoch).first_row_at(position)
+        source, turn, _ = self.split_position(block_position)
+        first = int(self._first_rows[self.number_at(block_position)])
+        return first + turn * self.round_epochs[source] * sum(self.source_rows)
 
     def row_order_at(self, block_position: int) -> Integers:
-        source, epoch, position = self.split_position(block_position)
-        return self.at(source, epoch).row_order_at(position)
+        source, turn, position = self.split_position(block_position)
+        if (count := self.round_epochs[source]) == 1:
+            return self.at(source, turn).row_order_at(position)
+        epochs = range(turn * count, (turn + 1) * count)
+        return self._permute(source, "rows", epochs, self._size_at(block_position), position).ravel()
+
+    def row_numbers(self, block_position: int) -> Integers:
+        numbers, repeats = super().row_numbers(block_position), self.repeats_at(block_position)
+        return numbers if repeats is None else numbers + np.arange(len(numbers)) // repeats[0] * repeats[1]
+
+    def repeats_at(self, block_position: int) -> tuple[int, int] | None:
+        """Return the rows of a block in an epoch and the row numbers of one, if the block has several epochs."""
+        source = block_position % self.step
+        return (self._size_at(block_position), sum(self.source_rows)) if self.round_epochs[source] > 1 else None
+
+    def _size_at(self, block_position: int) -> int:
+        return int(self.sizes[self.number_at(block_position)])
+
+    def _permute(self, source: int, kind: str, epochs: range, count: int, *keys: int) -> Integers:
+        """Return the permutation of `count` numbers in each epoch of a source, with the shape (epochs, count)."""
+        numbers = np.tile(np.arange(count), len(epochs))
+        if self.shuffle and count > 1:
+            seed = self._source_seed(source)
+            epoch_keys = np.array([make_key(seed, kind, epoch, *keys) for epoch in epochs], np.uint64)
+            numbers = permute(numbers, count, np.repeat(epoch_keys, count))
+        return numbers.reshape(len(epochs), count)
+
+    def locate_rows(self, source: int, epochs: Integers, positions: Integers) -> tuple[Integers, Integers]:
+        """Return the positions of blocks, and the positions in their row order, of rows of a source with rounds.
+
+        The rows are specified by their `epochs`, ascending, and their `positions` in the sequence of the epoch.
+        """
+        sizes = self.sizes[slice(*self.block_borders[source : source + 2])]
+        first = int(epochs[0])
+        places = self._permute(source, "blocks", range(first, int(epochs[-1]) + 1), len(sizes))
+        order = np.argsort(places, axis=1)
+        ends = np.cumsum(sizes[order], axis=1)
+        place = (ends[epochs - first] <= positions[:, None]).sum(axis=1)
+        blocks = order[epochs - first, place]
+        turns, rest = np.divmod(epochs, self.round_epochs[source])
+        within = positions - (ends[epochs - first, place] - sizes[blocks]) + rest * sizes[blocks]
+        return source + (turns * len(sizes) + blocks) * self.step, within
 
 
 @dataclass(frozen=True)
@@ -185,10 +235,29 @@ class _Part:
     """A rank's rows of one epoch of a source in a window of batches: the schedule of the epoch, and lanes of `deal`."""
 
     offset: int  # of the positions of its blocks
+    step: int  # between positions of its blocks
     schedule: Schedule
     firsts: Integers  # of each lane in each batch, in the sequence of the epoch
     stops: Integers
     targets: Integers  # positions in the window
+
+    @property
+    def block_positions(self) -> list[int]:
+        return [self.offset + one * self.step for _, blocks in self.covering_blocks for one in blocks]
+
+    @property
+    def slices(self) -> Iterator[BlockSlice]:
+        counts = self.stops - self.firsts
+        is_contiguous = (self.firsts[:, 1:] == self.stops[:, :-1]).all()
+        # In one call for all lanes, which is several times as fast.
+        targets = runs(self.targets.ravel(), counts.ravel())
+        positions = None if is_contiguous else runs(self.firsts.ravel(), counts.ravel())
+        ends = np.concatenate(([0], np.cumsum(counts.sum(axis=1)))).tolist()
+        for lane, block_positions in self.covering_blocks:
+            rows, start = slice(*ends[lane : lane + 2]), int(self.firsts[lane, 0])
+            selected = None if positions is None else positions[rows]
+            for one in self.schedule.slice_lane(block_positions, start, selected, targets[rows]):
+                yield BlockSlice(self.offset + one.block_position * self.step, one.target, one.within)
 
     @property
     def covering_blocks(self) -> Iterator[tuple[int, range]]:
@@ -196,6 +265,26 @@ class _Part:
         lanes = np.flatnonzero((self.stops > self.firsts).any(axis=1))
         first, last = self.schedule.covering_blocks(self.firsts[lanes, 0], self.stops[lanes, -1])
         return zip(lanes.tolist(), map(range, first, last), strict=True)
+
+
+@dataclass(frozen=True)
+class _SmallPart:
+    """A rank's rows of a source with rounds in a window of batches."""
+
+    blocks: Integers  # position of the block of each row
+    within: Integers  # positions in the row order of the block
+    targets: Integers  # positions in the window
+
+    @property
+    def block_positions(self) -> list[int]:
+        positions: list[int] = np.unique(self.blocks).tolist()
+        return positions
+
+    @property
+    def slices(self) -> Iterator[BlockSlice]:
+        for position in self.block_positions:
+            rows = np.flatnonzero(self.blocks == position)
+            yield BlockSlice(position, self.targets[rows], self.within[rows])
 
 
 @dataclass(frozen=True)
@@ -228,20 +317,7 @@ class MixSchedule(Schedule):
         return sum(self.quotas.rows) + batches * self.batch_size
 
     def window(self, batches: range) -> WindowPlan:
-        slices = []
-        for part in self._find_parts(batches):
-            counts = part.stops - part.firsts
-            is_contiguous = (part.firsts[:, 1:] == part.stops[:, :-1]).all()
-            # In one call for all lanes, which is several times as fast.
-            targets = runs(part.targets.ravel(), counts.ravel())
-            positions = None if is_contiguous else runs(part.firsts.ravel(), counts.ravel())
-            ends = np.concatenate(([0], np.cumsum(counts.sum(axis=1)))).tolist()
-            for lane, block_positions in part.covering_blocks:
-                rows, start = slice(*ends[lane : lane + 2]), int(part.firsts[lane, 0])
-                selected = None if positions is None else positions[rows]
-                for one in part.schedule.slice_lane(block_positions, start, selected, targets[rows]):
-                    position = part.offset + one.block_position * self.blocks.step
-                    slices.append(BlockSlice(position, one.target, one.within))
+        slices = itertools.chain.from_iterable(part.slices for part in self._find_parts(batches))
         return WindowPlan((len(self.rank_range),) * len(batches), tuple(slices))
 
     def block_positions(self, batches: range) -> list[int]:
@@ -249,22 +325,14 @@ class MixSchedule(Schedule):
 
         With several ranks, a few blocks may have no rows in between.
         """
-        step = self.blocks.step
         if self.world_size == 1:  # as one large batch
             edges = self.quotas.rows_at(range(batches[0], batches[-1] + 2, batches[-1] + 1 - batches[0]))
             parts = list(self._iterate_parts(edges[:1], edges[1:] - edges[:1]))
         else:
             parts = self._find_parts(batches)
-        return list(
-            dict.fromkeys(
-                part.offset + position * step
-                for part in parts
-                for _, block_positions in part.covering_blocks
-                for position in block_positions
-            )
-        )
+        return list(dict.fromkeys(position for part in parts for position in part.block_positions))
 
-    def _find_parts(self, batches: range) -> list[_Part]:
+    def _find_parts(self, batches: range) -> list[_Part | _SmallPart]:
         """Return the rows of this rank in `batches`, computed once for their blocks and for their window."""
         parts = self._parts.get(batches)
         if parts is None:
@@ -277,10 +345,10 @@ class MixSchedule(Schedule):
         return parts
 
     @cached_property
-    def _parts(self) -> dict[range, list[_Part]]:
+    def _parts(self) -> dict[range, list[_Part | _SmallPart]]:
         return {}
 
-    def _iterate_parts(self, before: Integers, counts: Integers) -> Iterator[_Part]:
+    def _iterate_parts(self, before: Integers, counts: Integers) -> Iterator[_Part | _SmallPart]:
         """Yield the rows of this rank in batches, by source and epoch of the source.
 
         The batches have `counts` rows of each source after the rows `before`, with the shape (batches, sources).
@@ -294,6 +362,12 @@ class MixSchedule(Schedule):
         targets = np.cumsum(own_counts, axis=1) - own_counts + np.arange(len(before))[:, None] * len(self.rank_range)
         for source, size in enumerate(self.blocks.source_rows):
             first, count = before[:, source], counts[:, source]
+            if self.blocks.round_epochs[source] > 1:
+                if own_counts[:, source].any():
+                    yield self._find_small_part(
+                        source, first, count, low[:, source], high[:, source], targets[:, source]
+                    )
+                continue
             for epoch in range(int(first[0]) // size, -(-int(first[-1] + count[-1]) // size)):
                 # A batch may contain the end of an epoch, complete epochs, and the start of another.
                 earlier = _clip(epoch * size - first, 0, count)
@@ -304,7 +378,20 @@ class MixSchedule(Schedule):
                 schedule = self._schedule_at(source, epoch)
                 firsts, stops, lane_targets = schedule.deal(start, stop - start, begin, end, schedule.lanes)
                 target = targets[:, source] + _clip(earlier - low[:, source], 0, own_counts[:, source])
-                yield _Part(self.blocks.offset(source, epoch), schedule, firsts, stops, lane_targets + target)
+                offset, step = self.blocks.offset(source, epoch), self.blocks.step
+                yield _Part(offset, step, schedule, firsts, stops, lane_targets + target)
+
+    def _find_small_part(
+        self, source: int, first: Integers, count: Integers, low: Integers, high: Integers, targets: Integers
+    ) -> _SmallPart:
+        """Return the rows from `low` to `high` among the `count` rows of a source in each batch, for all its epochs."""
+        batches, within = np.repeat(np.arange(len(count)), count), runs(np.zeros_like(count), count)
+        epochs, rows = np.divmod(first[batches] + within, self.blocks.source_rows[source])
+        positions = self._schedule_at(source, 0).stream_borders[rows % self.streams] + rows // self.streams
+        order = np.lexsort((positions, epochs, batches))
+        own = (within >= low[batches]) & (within < high[batches])
+        chosen, targets = order[own], (targets[batches] + within - low[batches])[own]
+        return _SmallPart(*self.blocks.locate_rows(source, epochs[chosen], positions[chosen]), targets)
 
     def _schedule_at(self, source: int, epoch: int) -> Schedule:
         """Return the schedule of an epoch of a source, whose lanes are all streams."""
@@ -327,11 +414,19 @@ class MixSchedule(Schedule):
         located = np.array([self.blocks.split_position(one) for one in block_positions.tolist()]).reshape(-1, 3)
         for source, (size, yielded) in enumerate(zip(self.blocks.source_rows, rows, strict=True)):
             own = located[:, 0] == source
-            epochs, positions = located[own, 1:].T
+            rounds, positions = located[own, 1:].T
+            if (epochs := self.blocks.round_epochs[source]) > 1:
+                mask[own] = rounds >= yielded // (epochs * size)
+                continue
             epoch, rest = divmod(yielded, size)
             unread = self._schedule_at(source, epoch).mask_unread(positions, rest)
-            mask[own] = np.where(epochs == epoch, unread, epochs > epoch)
+            mask[own] = np.where(rounds == epoch, unread, rounds > epoch)
         return mask
+
+
+def count_round_epochs(rows: int, blocks: int) -> int:
+    """Return the epochs of a source in a round: several if it has few rows and blocks."""
+    return max(1, _ROUND_ROWS // rows) if rows > 0 and blocks <= _ROUND_BLOCKS else 1
 
 
 def _clip(values: Integers, low: Integers | int, high: Integers | int) -> Integers:

@@ -99,6 +99,9 @@ class EpochBlocks:
         """Return the row numbers in the split of the block at `block_position`, in the order of the epoch."""
         return self.row_order_at(block_position) + self.first_row_at(block_position)
 
+    def repeats_at(self, block_position: int) -> tuple[int, int] | None:
+        """Return None, as no block contains the rows of several epochs."""
+
     def row_order(self, block: int) -> Integers:
         """Return the indices within a block of the rows that it yields, in the order of the epoch."""
         indices = self._permute_rows(block) if self.shuffle else np.arange(self.sizes[block])

@@ -430,7 +430,7 @@ class Pipeline:
         began = time.perf_counter()
         plan = schedule.window(batches)
         slices = [(resident[part.block_position], part.target, part.within) for part in plan.slices]
-        located = [(block, target, block.row_indices(within)) for block, target, within in slices]
+        located = [(block, target, *block.locate(within)) for block, target, within in slices]
         arrays, count = self._windows.take(), sum(plan.sizes)
         rows, taken = join_rows(located, count)
         tensors: Tensors = {}
@@ -443,7 +443,7 @@ class Pipeline:
             blocks = list(resident.values())
             block_indices = {id(block): number for number, block in enumerate(blocks)}
             origins = blocks, np.empty(count, np.int64), np.empty(count, np.int64)
-            for block, target, indices in located:
+            for block, target, indices, _ in located:
                 origins[1][target] = block_indices[id(block)]
                 origins[2][target] = indices
         self.times.gathering += time.perf_counter() - began

@@ -81,12 +81,8 @@ class ResidentBlock:
             if not future.cancel():
                 future.exception()
 
-    def row_indices(self, within: slice | Integers) -> Integers:
-        """Return the indices in the block of the rows at the positions `within` of its row order."""
-        raise NotImplementedError
-
-    def row_numbers(self, indices: Integers) -> Integers:
-        """Return the row numbers in the split of the rows with these indices in the block."""
+    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
+        """Return the indices in the block, and the row numbers in the split, of rows by position in its row order."""
         raise NotImplementedError
 
 
@@ -109,8 +105,8 @@ class BlockSource(Protocol[AnyBlock]):
         """Free all memory; no task uses any block."""
 
 
-LocatedRows = tuple[ResidentBlock, slice | Integers, Integers]
-"""Rows of a block: the block, the positions of the rows in a window, and their indices in the block."""
+LocatedRows = tuple[ResidentBlock, slice | Integers, Integers, Integers]
+"""Rows of a block: the block, their positions in a window, their indices in the block, and their row numbers."""
 
 
 class TakenRows(NamedTuple):
@@ -127,15 +123,15 @@ class TakenRows(NamedTuple):
 def join_rows(located: Sequence[LocatedRows], count: int) -> tuple[Integers, list[TakenRows]]:
     """Return the row numbers of the `count` rows of a window, and where the rows are, by shared arrays."""
     rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
-    for block, target, indices in located:
+    for block, target, indices, numbers in located:
         positions[target] = indices + block.first
-        rows[target] = block.row_numbers(indices)
-    blocks = {id(block.arrays): block for block, _, _ in located}
+        rows[target] = numbers
+    blocks = {id(block.arrays): block for block, *_ in located}
     if len(blocks) == 1:
         return rows, [TakenRows(located[0][0], positions)]
     taken, order = [], np.arange(count)
     for key, first in blocks.items():
-        targets = np.concatenate([order[target] for block, target, _ in located if id(block.arrays) == key])
+        targets = np.concatenate([order[target] for block, target, *_ in located if id(block.arrays) == key])
         taken.append(TakenRows(first, positions[targets], targets))
     return rows, taken
 
@@ -170,13 +166,15 @@ class FileBlock(ResidentBlock):
         super().__init__(number, arrays, first, functools.partial(owner.run, number))
         self.slot = slot
         self.order = np.empty(0, np.int64)
+        self.repeats: tuple[int, int] | None = None  # rows of an epoch, and its row numbers, if there are several
         self._first_row = first_row
 
-    def row_indices(self, within: slice | Integers) -> Integers:
-        return self.order[within]
-
-    def row_numbers(self, indices: Integers) -> Integers:
-        return indices + self._first_row
+    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
+        indices = self.order[within]
+        if self.repeats is None:
+            return indices, indices + self._first_row
+        rows, step = self.repeats
+        return indices, indices + self._first_row + np.arange(len(self.order))[within] // rows * step
 
 
 class FileBlocks:
@@ -241,7 +239,7 @@ class FileBlocks:
         self._times.blocks += len(block.read_jobs) + len(block.media)
 
         def set_order() -> None:
-            block.order = blocks.row_order_at(block_position)
+            block.order, block.repeats = blocks.row_order_at(block_position), blocks.repeats_at(block_position)
 
         block.jobs = [set_order]
         return block

@@ -221,8 +221,8 @@ class WindowRows(ResidentBlock):
         super().stop()
         self._owner.stop(self)
 
-    def row_indices(self, within: slice | Integers) -> Integers:
-        """Return the slots of the rank's rows at the positions `within` of the window, which count as yielded."""
+    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
+        """Return slots and row numbers of the rank's rows at the positions `within`, which count as yielded."""
         # Rows of consecutive batches are contiguous among the rows of the rank.
         if isinstance(within, slice):
             start, rows = within.start, within.stop - within.start
@@ -230,10 +230,8 @@ class WindowRows(ResidentBlock):
             start, rows = int(within[0]), len(within)
         first = self.share.count_before(self.start + start) - self.own.start
         self._rows_yielded = max(self._rows_yielded, first + rows)
-        return self.order[first : first + rows].astype(np.int64)
-
-    def row_numbers(self, indices: Integers) -> Integers:
-        return self._row_numbers[indices]
+        slots = self.order[first : first + rows].astype(np.int64)
+        return slots, self._row_numbers[slots]
 
     def shrink(self) -> None:
         """Discard the rows that were yielded, if all rows have arrived, and renumber the slots; no task may use it."""

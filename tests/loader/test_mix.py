@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import random
 from collections.abc import Mapping, Sequence
@@ -181,6 +182,60 @@ def test_epoch_length_for_until_first_and_all(four):
     again = rows_by_source(take(last), list(four))
     assert {name: len(rows) for name, rows in again.items()} == {name: len(rows) for name, rows in seen.items()}
     assert again["web"] != seen["web"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 300), st.integers(1, 500)), min_size=1, max_size=5),
+    st.integers(1, 40),
+    st.integers(0, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_number_of_batches_is_that_of_the_shares(sources, batch_size, passed):
+    sizes, weights = zip(*sources, strict=True)
+    weights = [weight // gcd(*weights) for weight in weights]
+    quotas = Quotas.of(weights, batch_size)
+    shares = [Fraction(size * sum(weights), weight * batch_size) for size, weight in zip(sizes, weights, strict=True)]
+    first, last = quotas.count(sizes, "first"), quotas.count(sizes, "all")
+    assert (first, last) == (math.floor(min(shares)), math.ceil(max(shares)))
+    if last < 5_000:  # before a source would repeat a row, and after all sources have yielded theirs
+        assert (quotas.rows_at(range(first, first + 1))[0] <= sizes).all()
+        assert (quotas.rows_at(range(last, last + 1))[0] >= sizes).all()
+    if passed <= first:
+        later = quotas.after(passed)
+        assert (later.count(sizes, "first"), later.count(sizes, "all")) == (first - passed, last - passed)
+
+
+def test_number_of_batches_of_a_tiny_weight_is_computed_at_once():
+    assert Quotas.of((1, 10**9), 64).count((1_000, 100_000), "all") == -(-1_000 * (10**9 + 1) // 64)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize(("rows", "block_rows"), [(1, 8), (2, 1), (30, 8)])
+def test_blocks_of_small_sources_are_read_once_for_many_epochs(sources, tmp_path, rows, block_rows, shuffle):
+    prep = dp.Preprocessor({"n": dp.Number(normalization=None)}).fit(pd.DataFrame({"n": [0.0, 1.0]}))
+    small = prep.write(pd.DataFrame({"n": np.arange(rows) * 1.0}), tmp_path / "small.dp", block_rows=block_rows)[
+        "train"
+    ]
+    options = {"weights": {"small": 1, "web": 1}, "row_ids": True, "shuffle": shuffle, "uneven": True}
+    splits = {"small": small, "web": sources["web"]}
+    mix = dp.Mix(splits, 32, **options)
+    batches = take(mix, 60)
+    found = torch.cat([batch["row_id"][batch["source_id"] == 0] for batch in batches])
+    epochs = found[: len(found) // rows * rows].reshape(-1, rows)
+    assert (epochs.sort(dim=1).values == torch.arange(rows)).all() or 32 % rows  # an epoch may be sorted by stream
+    counts = torch.bincount(found, minlength=rows)
+    assert counts.max() - counts.min() <= 1
+    assert mix.audit()["batches"] == 60
+    web_blocks = 2 * 27 * (60 * 16 // 211 + 2)
+    assert mix.stats()["blocks"] <= web_blocks + 2 * small.layout.blocks("train")
+    ranks = [take(dp.Mix(splits, 32, rank=rank, world_size=3, **options), 8) for rank in range(3)]
+    for whole, *parts in zip(batches, *ranks, strict=False):
+        assert sorted(torch.cat([part["n"] for part in parts]).tolist()) == sorted(whole["n"].tolist())
+    later = dp.Mix(splits, 32, **options)
+    next(iter(later))
+    again = dp.Mix(splits, 32, **options)
+    again.load_state_dict(json.loads(json.dumps(later.state_dict())))
+    assert torch.equal(take(again, 5)[4]["n"], batches[5]["n"])
 
 
 def test_resume_at_any_batch_continues_into_next_epoch(four):
