@@ -39,7 +39,7 @@ from daskprep.storage.reading import column_array, read_block, read_exact, read_
 from daskprep.storage.tables import REJECTS, encode_table
 from daskprep.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.writing.rejects import encode_rejects
-from daskprep.writing.versions import next_version, roll_forward
+from daskprep.writing.versions import finish_cleaning, next_version, roll_forward
 
 PURGED_ROW_ID = -1
 """The row id of a row that was removed: its numbers are 0, and it has no media."""
@@ -166,7 +166,9 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
             roll_forward(root)
         kept = {state[1] for state in versions.states if state is not None}
         root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
-        open_folder(root, dataset.base_dir, trusted=dataset.trusted).clear_cache(unused=True)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        finish_cleaning(root, stored_parts(current)[0].manifest)  # a killed write may have left rows
+        current.clear_cache(unused=True)
         receipt: dict[str, Any] = {
             "row_ids": [[] for _ in parts],
             "files": {},

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.dataset import filtered
+from daskprep.dataset import Dataset, filtered
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.storage import Folder, manifest
 from daskprep.storage.manifest import read_versions
@@ -318,7 +318,7 @@ def test_rows_deleted_between_killed_purges_are_removed(tmp_path, monkeypatch, s
     features = {"c": "category", "n": dp.Number(normalization=None), "t": dp.TargetEncoding(column="c", target="n")}
     prep = dp.Preprocessor(features, split=None)
     prep.fit_write(frame, tmp_path / "a.dp", progress=False).delete([2])
-    prep.append(frame.assign(n=frame["n"] + 100), tmp_path / "a.dp", progress=False)
+    prep.append(frame.assign(n=frame["n"] + 100), tmp_path / "a.dp", progress=False, on_findings="ignore")
     shutil.copytree(tmp_path / "a.dp", tmp_path / "whole.dp")
     with monkeypatch.context() as patch:
         steps = count_steps(patch)
@@ -414,7 +414,8 @@ def test_readers_without_rows_name_remedy(tmp_path, parts, purge):
         ):
             call()
     assert "0 rows" in repr(dataset)
-    again = dp.Preprocessor.from_dataset(dataset).append(sales(9), tmp_path / "a.dp", progress=False)
+    prep = dp.Preprocessor.from_dataset(dataset)
+    again = prep.append(sales(9), tmp_path / "a.dp", progress=False, on_findings="ignore")
     assert sum(map(len, again.splits.values())) == ROWS
     again.report()
 
@@ -452,3 +453,34 @@ def test_list_of_deleted_rows_is_read_in_any_order(tmp_path, monkeypatch):
         assert one.keys() == two.keys()
         assert all(np.array_equal(one[split], two[split]) for split in one)
     assert filtered.encode_deleted(hidden)[0] == name[1]
+
+
+def test_receipt_of_earlier_version_is_completed(tmp_path, monkeypatch):
+    _, dataset = written(tmp_path / "a.dp")
+    dataset.delete([3])
+
+    def kill(*_, **options):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Dataset, "clear_cache", kill)
+        with pytest.raises(Killed):
+            dp.open_dataset(tmp_path / "a.dp").purge()
+    file = tmp_path / "a.dp" / "purge-00001.json"
+    receipt = json.loads(file.read_bytes())
+    assert receipt.pop("kept")
+    assert receipt.pop("removed_samples") == {}
+    file.write_text(json.dumps(receipt))
+    finished = dp.open_dataset(tmp_path / "a.dp").purge()
+    assert finished == json.loads(file.read_bytes())
+    assert finished.pop("finished")
+    assert {**finished, "finished": None} == receipt
+
+
+def test_purge_removes_what_killed_writes_left(tmp_path):
+    _, dataset = written(tmp_path / "a.dp", parts=2)
+    left = tmp_path / "a.dp" / f"{dataset.datasets[0].version}-7" / "scratch"
+    left.mkdir(parents=True)
+    (left / "rows.arrow").write_bytes(b"secretville")
+    dataset.delete([3], part=1).purge()
+    assert not left.parent.exists()
