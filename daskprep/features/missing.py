@@ -57,6 +57,10 @@ class NeighbourImputer:
         neighbour = neighbour_strategy(strategy)
         return None if neighbour is None else cls(neighbour)
 
+    def mask_replaced(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+        """Return a mask of the present cells that are replaced as well; None: no cell."""
+        return None
+
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Any:
         """Return the cells of a parsed partition that other partitions may need."""
         return Border.of(parsed)

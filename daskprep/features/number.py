@@ -172,6 +172,9 @@ class NumberImputer(NeighbourImputer):
         mask = mask_outliers(self._params, parsed, learned)
         return parsed if mask is None else pc.if_else(pa.array(mask), pa.scalar(None, pa.float64()), parsed)
 
+    def mask_replaced(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
+        return mask_outliers(self._params, parsed, learned) if self._outlier_imputer is not None else None
+
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
         return Border.of(self._mask_outliers(parsed, learned))
 

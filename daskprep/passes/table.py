@@ -379,7 +379,7 @@ def completed_columns(
 
     Cells that the fitted state shows to be unreadable become missing. Columns are removed from `parsed`. With `splits`,
     imputers fill each split separately if borders were collected by split. `missing_codes` is filled in: by feature, an
-    array with 1 for missing and 2 for unreadable cells, if there are any.
+    array with 1 for missing, 2 for unreadable and 3 for replaced cells, if there are any.
     """
     columns = {}
     for name, feature in features.items():
@@ -394,6 +394,10 @@ def completed_columns(
                     missing_codes[name][cells.rows] = 2
             is_missing = known.is_null() if feature.missing_indicator else None
             if (imputer := feature.imputer) is not None:
+                replaced = None if missing_codes is None else imputer.mask_replaced(known, learned[name])
+                if missing_codes is not None and replaced is not None:
+                    codes = missing_codes.setdefault(name, np.zeros(len(known), np.uint8))
+                    codes[replaced & (codes == 0)] = 3
                 border_value = context.border_values.get(name)
                 if splits is not None and len(splits) and imputer.per_split and isinstance(border_value, dict):
                     column = _complete_by_split(imputer, known, border_value, learned[name], splits)
@@ -449,12 +453,11 @@ def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) ->
     """Return losses by cause, together with missing and unreadable cells, which have no other losses."""
     if codes is None:
         return losses
-    present = codes == 0
-    return {
-        "missing": codes == 1,
-        "unreadable": codes == 2,
-        **{cause: mask & present for cause, mask in losses.items()},
-    }
+    present, replaced = codes == 0, codes == 3
+    others = {cause: mask & present for cause, mask in losses.items()}
+    if replaced.any():
+        others["clipped"] = others["clipped"] | replaced if "clipped" in others else replaced
+    return {"missing": codes == 1, "unreadable": codes == 2, **others}
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:

@@ -27,6 +27,7 @@ from daskprep.features.base import all_outputs, may_drop_rows
 from daskprep.features.parameter_values import make_features, match_folds_to_split
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import assignment_columns
+from daskprep.passes.losses import warn_about_losses
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.permutation import Integers
 from daskprep.progress import Progress
@@ -374,6 +375,9 @@ def _write_added(
             f'add: "{name}" drops {format_count(missing, "row")} that the dataset has: use another '
             "missing_value_strategy"
         )
+    if (losses := added.losses()) is not None:
+        rows, call = added.layout.rows, "dataset.losses()"
+        warn_about_losses(losses, added.features, added.learned, fitted=True, rows=rows, call=call)
     return added
 
 

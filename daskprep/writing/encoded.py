@@ -70,7 +70,7 @@ class KeptRows(NamedTuple):
     splits: np.ndarray  # codes
     repeats: np.ndarray
     outputs: Iterable[tuple[str, EncodedOrCells]]  # row ids, then in the order of the layout, and `LOSS_BITS`
-    missing_codes: Mapping[str, np.ndarray]  # by feature: 0 present, 1 missing, 2 unreadable
+    missing_codes: Mapping[str, np.ndarray]  # by feature, the codes of `completed_columns`
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _save_missing_cells(
         (split, position, name, ("missing", "unreadable")[codes[row] - 1])
         for split, position, row in first_rows
         for name, codes in missing_codes.items()
-        if codes[row]
+        if codes[row] in (1, 2)
     ]
     if missing_cells:
         folder.write(scratch_name("gaps", partition), json.dumps(missing_cells).encode(), durable=False)

@@ -91,6 +91,12 @@ SETTINGS: list[tuple[str, Any, str, Callable[[], pd.Series]]] = [
         "left out",
         lambda: distant(1.0),
     ),
+    (
+        "price",
+        dp.Number(outlier_strategy="ffill", outlier_threshold=1.0),
+        "clipped",
+        lambda: distant(1.0),
+    ),
     ("flag", dp.Binary(), "missing", lambda: na("flag")),
     ("flag", dp.Binary(missing_value_strategy="drop_row"), "left out", lambda: na("flag")),
     ("day", dp.Date(), "missing", lambda: na("day")),
@@ -181,6 +187,17 @@ def test_losses_of_appended_parts_are_added(tmp_path):
     ]
     assert dp.open_dataset(tmp_path / "a.dp", version=1).losses()["cells"].tolist() == [2, 1]
     assert dataset.delete([0], part=0).losses() is None
+
+
+def test_losses_of_an_added_feature(tmp_path):
+    frame = pd.DataFrame({"city": ["a", "b", "c", "c"], "price": [1.0, None, 3.0, 4.0]})
+    dataset = dp.Preprocessor({"price": "number"}, split=None).fit_write(frame, tmp_path / "a.dp")
+    with pytest.warns(UserWarning, match='"city": 2 cells .* unknown'):
+        dataset = dataset.add("city", dp.Category(most_common=1), frame)
+    assert dataset.losses().values.tolist() == [
+        ["price", "train", "missing", 1, 0.25],
+        ["city", "train", "unknown", 2, 0.5],
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read as")
