@@ -37,6 +37,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _shorten(message: str) -> str:
     """Return a message, without its middle if it is too long: it starts with the problem and ends with the remedy."""
+    if not is_valid_utf8(message):  # of a name, which files and consoles refuse
+        message = message.encode(errors="backslashreplace").decode()
     half = (MAX_MESSAGE_CHARACTERS - len(_ELLIPSIS)) // 2
     return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:half]}{_ELLIPSIS}{message[-half:]}"
 

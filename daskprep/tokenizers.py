@@ -304,8 +304,9 @@ class Regex(RowTokenizer):
             raise ConfigError(r'The tokenizer "regex" needs a pattern, such as pattern=r"\w+"')
         try:
             re.compile(self.pattern)
-        except re.error as error:
-            raise ConfigError(f"pattern={self.pattern!r} is not a regular expression: {error}") from error
+        except (re.error, RecursionError, OverflowError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise ConfigError(f"pattern={self.pattern!r:.80} is not a regular expression: {reason}") from error
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
         pattern = re.compile(self.pattern or "")

@@ -131,3 +131,22 @@ def test_names_of_table_columns_are_unique_or_refused(feature, name):
         return
     with pytest.raises(ConfigError, match=f'features "x" and "{name}" both return the column "{name}"'):
         prep.set_output(transform="pandas").transform(frame)
+
+
+def test_name_that_is_not_utf8_is_refused(tmp_path):
+    name, frame = "a\ud800", pd.DataFrame({"x": [1.0, 2.0]})
+    calls = [
+        lambda: dp.Preprocessor({name: dp.Number(column="x")}).fit(frame),
+        lambda: dp.Preprocessor({name: dp.Number(column="x")}).fit_write(frame, tmp_path / "a.dp"),
+        lambda: dp.Preprocessor({"x": dp.Number(column=name)}).fit(frame),
+        lambda: dp.Preprocessor({"x": "number"}, weight=name).fit(frame),
+        lambda: dp.Preprocessor({"x": "number"}, targets=name).fit(frame),
+        lambda: dp.Preprocessor({"x": "number"}, split=dp.HashSplit(name)).fit(frame),
+        lambda: dp.Preprocessor({"x": "number"}, balance=dp.Oversample(name, 0.5)).fit(frame),
+        lambda: dp.Preprocessor({name: "number"}).fit({name: [1.0, 2.0]}),
+        lambda: dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "b.dp").add(name, "number", frame),
+    ]
+    for call in calls:
+        with pytest.raises((ConfigError, ColumnError)) as caught:
+            call()
+        assert str(caught.value).encode()

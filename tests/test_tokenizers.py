@@ -195,6 +195,8 @@ def test_unknown_name_error_suggests_closest_name():
     [
         ("regex", {}, "needs a pattern"),
         ("regex", {"pattern": "("}, "is not a regular expression"),
+        ("regex", {"pattern": "(" * 2_000 + ")" * 2_000}, "is not a regular expression: it is nested too deeply"),
+        ("regex", {"pattern": f"a{{{10**20}}}"}, "is not a regular expression"),
         ("ngram", {"ngram_size": 0}, "must be 1 or more"),
         ("custom", {}, "the function itself"),
         ("hf_tokenizer", {}, "pretrained_model_name_or_path"),
