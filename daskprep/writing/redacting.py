@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +10,9 @@ import pyarrow as pa
 from daskprep.dataset import Dataset
 from daskprep.dataset.split import Split
 from daskprep.features import Feature, Learned
+from daskprep.features.checking import encode_fill_value
 from daskprep.features.target_encoding import LearnedTargetEncoding
-from daskprep.features.tokens import LearnedTokens, token_lists
+from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import Integers
 from daskprep.state import mark_received_paths, restore, state_files, state_from_files
 
@@ -28,33 +28,33 @@ Positions = Sequence[tuple[Split, Integers | range]]
 def find_lost_tokens(current: Dataset, removed: Positions, purged: int) -> LostTokens:
     """Return the tokens that only `removed` rows have, and no row of the dataset `current`.
 
-    Vocabularies that are not counted from rows, such as those from files, are left out, and so is a constant fill
-    value. `purged` is the number of rows that earlier calls removed.
+    Vocabularies that are not counted from rows, such as those from files, are left out. `purged` is the number of rows
+    that earlier calls removed.
     """
     lost: dict[str, dict[str, Integers]] = {}
     for name, feature in current.features.items():
         for output in feature.outputs if feature._counts_tokens else ():
             learned = current.learned[name].of_output(output)
-            assert isinstance(learned, LearnedTokens)
             if isinstance(learned, LearnedTargetEncoding):
                 fitted = [one for one in removed if one[0].name == "train" or current.metadata["fit_on"] == "all"]
                 ids = _find_values(learned, name, fitted, purged)
-            else:
-                ids = _find_ids(current, learned, name + output, removed)
-            ids = np.setdiff1d(ids, [*learned.vocabulary.specials.ids, *_constant_ids(feature, learned, output)])
-            if len(ids):
+            elif isinstance(learned, LearnedTokens):
+                ids = np.setdiff1d(
+                    _find_ids(current, learned, name + output, removed), _fill_ids(current, name, output)
+                )
+            else:  # of a custom type
+                continue
+            if len(ids := np.setdiff1d(ids, learned.vocabulary.specials.ids)):
                 lost.setdefault(name, {})[output] = ids
     return lost
 
 
-def _constant_ids(feature: Any, learned: LearnedTokens, output: str) -> Integers:
+def _fill_ids(current: Dataset, name: str, output: str) -> np.ndarray:
     """Return the ids of a fill value that is a parameter: missing cells keep their encoding."""
-    if feature.missing_value_strategy != "fill_with_const":
+    feature, learned = current.features[name], current.learned[name]
+    if feature.missing_value_strategy != "fill_with_const" or learned.fill_value is None:
         return _NO_IDS
-    parsed = feature.parse_fill(feature.fill_value)
-    parsed = parsed.field(output[1:]) if output else parsed
-    is_category = pa.types.is_dictionary(parsed.type)
-    return learned.vocabulary.find_ids(parsed.dictionary if is_category else token_lists(parsed).values)
+    return encode_fill_value(feature, learned)[output]
 
 
 def _find_values(learned: LearnedTargetEncoding, column: str, removed: Positions, purged: int) -> Integers:
