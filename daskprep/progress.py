@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Protocol, Self
 
@@ -77,14 +78,15 @@ class Progress:
         self._close(leave=False)
         count = _processes.get()
         where = f" on {count} process{'es' * (count > 1)}" if count else ""
+        file = sys.stdout if _in_notebook() else sys.stderr  # notebooks mark standard error as an error
         bar = self._bar = _bar_class()(
             total=total,
             desc=f"{self.prefix}{name}{where}",
             unit=f" {unit}",
             miniters=1,
-            dynamic_ncols=True,
             delay=max(0.0, self._shown_from - time.monotonic()),
-            file=sys.stdout if _in_notebook() else sys.stderr,  # notebooks mark standard error as an error
+            file=file,
+            **_size_options(file),
         )
         started, rows_done = time.monotonic(), 0
 
@@ -119,6 +121,14 @@ def _is_interactive() -> bool:
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def _size_options(file: Any) -> dict[str, Any]:
+    """Return tqdm's options for the size of a terminal; in one that says 0, as in some containers, bars are hidden."""
+    with suppress(OSError, ValueError, AttributeError):  # no terminal
+        if 0 in os.get_terminal_size(file.fileno()):
+            return {"ncols": 80, "nrows": 24}
+    return {"dynamic_ncols": True}
 
 
 def _bar_class() -> Any:

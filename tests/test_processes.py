@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -23,7 +24,7 @@ from distributed import Client
 import daskprep as dp
 from daskprep import partitions
 from daskprep.errors import ConfigError, WorkerError
-from daskprep.partitions import schedulers
+from daskprep.partitions import processes, schedulers
 from daskprep.sources import estimate_bytes
 from tests.test_notebooks import RUNNER, notebook_of, stream_text
 
@@ -177,6 +178,21 @@ def test_failed_process_start_warns_by_default_and_raises_with_workers(source, m
     monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
     with pytest.warns(UserWarning, match="so threads are used"):
         preprocessor().fit(source)
+
+
+def test_process_killed_at_its_start_raises_at_once(source, monkeypatch):
+    start = processes._CommandWorker._start
+
+    async def start_and_kill(worker: processes._CommandWorker) -> None:
+        await start(worker)
+        if worker.process is not None and next(number) == 1:
+            worker.process.kill()
+
+    number = itertools.count()
+    monkeypatch.setattr(processes._CommandWorker, "_start", start_and_kill)
+    monkeypatch.setattr(processes, "_START_TIMEOUT", 1_000.0)  # the test would not end
+    with pytest.raises(WorkerError, match=r"one ended with status -9 as it started.*workers=\"threads\""):
+        preprocessor().fit(source, workers=2)
 
 
 def test_unpicklable_function_raises_with_a_client(source):

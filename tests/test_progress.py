@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
+import struct
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -105,3 +107,15 @@ def test_stage_seconds_are_recorded_without_progress_bars(monkeypatch):
         for name in ("reading", "writing", "reading"):
             progress.stage(name, total=1)
     assert progress.seconds == {"reading": 7.0, "writing": 1.0}
+
+
+def test_bars_are_shown_on_a_terminal_of_no_size():
+    pty, termios = pytest.importorskip("pty"), pytest.importorskip("termios")
+    fcntl = pytest.importorskip("fcntl")
+    main, terminal = pty.openpty()
+    fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    with os.fdopen(terminal, "w") as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", file)
+        work(None)
+        assert b"2/2" in os.read(main, 1 << 16)
+    os.close(main)

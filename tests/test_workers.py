@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import dask.threaded
 import pandas as pd
 import pytest
 from dask._task_spec import Task, TaskRef
+from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 from distributed.client import FutureCancelledError
 
@@ -100,6 +103,28 @@ def _die(*_: Any) -> None:
     os._exit(1)
 
 
+def _wait(shared: Any, argument: Any) -> int:
+    """Take half a second."""
+    time.sleep(0.5)
+    return 1
+
+
+def test_paused_worker_warns_once(threads, monkeypatch):
+    monkeypatch.setattr(schedulers, "_WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(schedulers, "_known_paused", set())
+    asked = Client.scheduler_info
+
+    def pause_one(client: Client, **options: Any) -> Any:
+        info = asked(client, **options)
+        info["workers"][min(info["workers"])]["status"] = "paused"
+        return info
+
+    monkeypatch.setattr(Client, "scheduler_info", pause_one)
+    with pytest.warns(UserWarning, match=r"Dask paused worker .* of its memory_limit of .*Start workers with") as found:
+        assert partitions.run_tasks("slow", _wait, None, range(4)) == [1] * 4
+    assert len(found) == 1
+
+
 @pytest.fixture
 def mortal_worker() -> Iterator[Client]:
     """Start a worker process whose tasks are not rescheduled if it dies."""
@@ -135,3 +160,19 @@ def test_rows_lost_with_their_client_raise_worker_error():
         schedulers._compute(dask.threaded.get, layer, ["sum"])
     with pytest.raises(WorkerError, match=message), schedulers.explain_worker_errors():
         raise FutureCancelledError("sum", "lost dependencies")
+
+
+def test_scheduler_that_reports_references_counts_each_result_once():
+    """Ray's scheduler calls Dask's callbacks with references instead of results."""
+    reference = type("ObjectRef", (), {"__module__": "ray._raylet"})()
+
+    def get(graph: Any, keys: Any, **_: Any) -> list[Any]:
+        for key in keys:
+            for *_, posttask, _ in Callback.active:
+                posttask(key, reference, graph, None, None)
+        return [dask.get(graph, key) for key in keys]
+
+    counted: list[Any] = []
+    with dask.config.set(scheduler=get):
+        assert partitions.run_tasks("count", _wait, None, [0, 1], advance=counted.append) == [1, 1]
+    assert counted == [1, 1]

@@ -47,6 +47,9 @@ ACCEPTED_OBJECTS = {
     "image": "text, bytes, dicts of bytes, path and array, PIL images, arrays and tensors",
     "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, (samples, rate), and arrays",
 }
+_NO_RATE = (
+    "samples need their rate: pass the feature's sampling_rate, (samples, rate), or a dict of array and sampling_rate"
+)
 _NPY_HEADER_BYTES = 1 << 17
 _NPY_ERRORS = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, TokenError, Warning)
 
@@ -104,13 +107,22 @@ def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa
 def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArray:
     """Return Python objects as a column of `CELL_TYPE`; raise ColumnError with the first unreadable one."""
     cells, unreadable = convert_media_objects(values, kind)
+    _raise_unreadable(unreadable, kind)
+    return cells
+
+
+def _raise_unreadable(unreadable: Sequence[UnreadableCell], kind: MediaKind) -> None:
+    """Raise ColumnError with the first unreadable cell if there is one."""
     if unreadable:
         row, reason = unreadable[0]
         raise ColumnError(
             f"row {row} holds no {kind} ({reason}), the first of {len(unreadable):,} unreadable cells; accepted are "
             f"{ACCEPTED_OBJECTS[kind]}"
         )
-    return cells
+
+
+def _lack_rate(is_array: pa.BooleanArray) -> list[UnreadableCell]:
+    return [UnreadableCell(row, f"array: {_NO_RATE}") for row in np.flatnonzero(is_array).tolist()]
 
 
 def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) -> pa.StructArray:
@@ -118,8 +130,11 @@ def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) 
     is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _AMBIGUOUS_RATE), fill_value=False)
     if not pc.any(is_array).as_py():
         return cells
+    rows = np.flatnonzero(is_array).tolist()
+    if kind == "audio" and rate is None:
+        _raise_unreadable(_lack_rate(is_array), kind)
     values: list[object] = [None] * len(cells)
-    for row in np.flatnonzero(is_array).tolist():
+    for row in rows:
         array = parse_npy(cells[row]["bytes"].as_buffer())
         values[row] = (array, rate) if kind == "audio" else array.reshape(*array.shape, 1)
     encoded = _convert_or_raise(values, kind)
@@ -172,6 +187,8 @@ def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.St
     if pt.is_dictionary(data_type):
         return _convert_arrow(column.dictionary_decode(), kind, rate)
     if kind == "audio" and _is_list_type(data_type):
+        if rate is None:
+            _raise_unreadable(_lack_rate(column.is_valid()), kind)
         return _convert_or_raise(((_to_numpy(cell), rate) if cell.is_valid else None for cell in column), kind)
     if data_type in _TEXT_TYPES:
         return _build_cells(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
@@ -283,9 +300,12 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
     if samples is not None and data is None:
-        if kind == "audio":
-            return _encode_as_wav(samples, cell.get("sampling_rate"), path)
-        return _encode_pixels(samples, path)
+        if kind == "audio" and (rate := cell.get("sampling_rate")) is not None:
+            return _encode_as_wav(samples, rate, path)
+        # Sources read a dict with an array as audio, and without a rate it may have pixels.
+        if kind == "image" or (values := _to_array(samples)).ndim == 3:
+            return _encode_pixels(samples, path)
+        return _encode_npy(values)
     if isinstance(path, str | os.PathLike) and data is None:
         return _CellContent(path=_check_utf8(os.fsdecode(path)))
     if data is not None or path is not None or (cell and not {"bytes", "path", "array"} & set(cell)):
@@ -370,10 +390,7 @@ def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellC
     from daskprep.media.audio import encode_wav, matches_wav_file  # noqa: PLC0415 as above
 
     if rate is None:
-        raise MediaError(
-            "samples need their rate: pass the feature's sampling_rate, (samples, rate), or a dict of array and "
-            "sampling_rate"
-        )
+        raise MediaError(_NO_RATE)
     samples_per_second = _check_rate(rate)
     wav = encode_wav(_to_array(samples), samples_per_second)
     if isinstance(path, str) and os.path.isfile(path) and matches_wav_file(path, wav):  # noqa: PTH113 a Path would tidy it up

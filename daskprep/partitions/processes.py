@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import sys
+import time
 from contextlib import ExitStack, suppress
 
 from distributed import Client, Scheduler, SpecCluster
@@ -18,7 +19,7 @@ from distributed.deploy.subprocess import SubprocessWorker
 
 from daskprep.errors import WorkerError, warn
 
-_START_TIMEOUT, _STOP_TIMEOUT = 60.0, 5.0
+_START_TIMEOUT, _STOP_TIMEOUT, _POLL_SECONDS = 60.0, 5.0, 0.5
 _LOCAL = {"host": "127.0.0.1", "dashboard": False}
 # `memory=` limits memory by the size of partitions. Without a limit, workers do not pause, spill or restart.
 _WORKER_OPTIONS = {**_LOCAL, "nthreads": 1, "memory_limit": 0, "silence_logs": "CRITICAL"}
@@ -77,7 +78,7 @@ class LocalWorkers:
                     dict.fromkeys(range(self._count), worker), scheduler=scheduler, silence_logs=False
                 )
                 client: Client = starting.enter_context(Client(starting.enter_context(cluster), set_as_default=False))
-                client.wait_for_workers(self._count, timeout=_START_TIMEOUT)
+                self._wait(client, cluster)
                 self._cleanup = starting.pop_all()
                 return client
         except (OSError, RuntimeError, TimeoutError) as error:
@@ -86,6 +87,19 @@ class LocalWorkers:
                 raise WorkerError(f'{problem}: use workers="threads", or a Client') from error
             warn(f'{problem}, so threads are used; workers="threads" does that without this warning')
             return None
+
+    def _wait(self, client: Client, cluster: SpecCluster) -> None:
+        """Wait for all processes; TimeoutError after a minute, RuntimeError as soon as one ended."""
+        deadline = time.monotonic() + _START_TIMEOUT
+        while True:
+            codes = [one.process.returncode for one in cluster.workers.values() if one.process is not None]
+            if ended := [code for code in codes if code is not None]:
+                raise RuntimeError(f"one ended with status {ended[0]} as it started")
+            try:
+                return client.wait_for_workers(self._count, timeout=_POLL_SECONDS)
+            except TimeoutError:
+                if time.monotonic() > deadline:
+                    raise
 
     def __exit__(self, *error: object) -> None:
         self._cleanup.close()

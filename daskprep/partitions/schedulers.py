@@ -9,6 +9,7 @@ import pickle
 import re
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -22,7 +23,8 @@ import dask.multiprocessing
 import dask.threaded
 from dask.callbacks import Callback
 
-from daskprep.errors import ConfigError, DaskprepError, WorkerError
+from daskprep.display import format_bytes
+from daskprep.errors import ConfigError, DaskprepError, WorkerError, warn
 from daskprep.partitions.dask_internals import (
     CPU_COUNT,
     Scheduler,
@@ -38,6 +40,9 @@ from daskprep.sources import estimate_bytes
 
 # A healthy worker responds immediately; a worker that swaps may take long.
 _TIMEOUT_SECONDS = 120.0
+_WATCH_SECONDS = 5.0
+_TARGET_SHARE = 0.6  # of the limit, above which Dask moves results of a worker to its disk; it pauses at 0.8
+_known_paused: set[str] = set()  # addresses of workers that a warning named
 _REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_SECONDS = 20, 0.25
 _IMPORT_ERRORS = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
 _PICKLE_ERRORS = re.compile(r"[Pp]ickle|[Ss]erialize")
@@ -327,7 +332,12 @@ def compute(
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys, advance_once)
-    with Callback(posttask=lambda key, result, *_: advance_once(key, result)):
+
+    def advance_if_here(key: Any, result: Any, *_: Any) -> None:
+        if not type(result).__module__.startswith("ray."):  # Ray calls callbacks with references to results
+            advance_once(key, result)
+
+    with Callback(posttask=advance_if_here):
         results = _compute(get, layer, keys)
     # Dask's callbacks are global: the graph of another thread may have replaced ours, and a custom scheduler may call
     # none.
@@ -365,7 +375,7 @@ def _gather_as_completed(
     futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}
     try:
-        with secede_while_waiting():
+        with secede_while_waiting(), _warn_of_paused_workers(client):
             # Not `client.gather(futures)`: Ctrl-C while it waits prints a traceback for each pending future.
             for batch in distributed.as_completed(futures, loop=client.loop).batches():
                 for future, result in zip(batch, client.gather(batch), strict=True):
@@ -377,6 +387,36 @@ def _gather_as_completed(
         for future in futures:
             future.release()
     return [results[key] for key in keys]
+
+
+@contextmanager
+def _warn_of_paused_workers(client: Any) -> Iterator[None]:
+    """Warn once about each worker that is paused for its memory while the block waits: it may never take a task."""
+    done = threading.Event()
+
+    def watch() -> None:
+        earlier: set[str] = set()  # a worker that is paused for a moment deserves no warning
+        while not done.wait(_WATCH_SECONDS):
+            with suppress(OSError, RuntimeError, TimeoutError):  # the client was closed, or the scheduler is busy
+                workers = client.scheduler_info(n_workers=-1)["workers"]
+                paused = {address for address, one in workers.items() if one["status"] == "paused"}
+                for address in sorted((paused & earlier) - _known_paused):
+                    limit, used = workers[address]["memory_limit"], workers[address]["metrics"]["memory"]
+                    warn(
+                        f"Dask paused worker {address}, which holds {format_bytes(used)} of its memory_limit of "
+                        f"{format_bytes(limit)}: it takes no tasks until memory is free, so this call may wait for "
+                        f"ever. Start workers with at least {format_bytes(used / _TARGET_SHARE)}, or fewer threads "
+                        "each, or use smaller partitions"
+                    )
+                _known_paused.update(paused & earlier)
+                earlier = paused
+
+    thread = threading.Thread(target=watch, name="daskprep-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def _client(get: Scheduler) -> Any:

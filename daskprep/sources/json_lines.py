@@ -41,6 +41,13 @@ _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
 _UNMARKED_BYTES = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
 
+# How a single line starts that `DataFrame.to_json` wrote in another orientation than "records".
+_PANDAS_STARTS = {
+    "split": re.compile(rb'\{"columns":\['),
+    "table": re.compile(rb'\{"schema":\{"fields":\['),
+    "index": re.compile(rb'\{"0":\{"'),
+    "columns": re.compile(rb'\{"(?:[^"\\]|\\.)*":\{"0":'),
+}
 # Change of the nesting depth at each byte.
 _DEPTH_CHANGES = np.zeros(256, np.int8)
 _DEPTH_CHANGES[list(b"[{")], _DEPTH_CHANGES[list(b"]}")] = 1, -1
@@ -266,10 +273,17 @@ def assign_types(
 
 def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
     """Raise ConfigError unless the first line of `head` is a JSON object, or with a truncated line, starts one."""
-    first, newline, _ = head.partition(b"\n")
+    first, newline, rest = head.partition(b"\n")
     first = first.strip()
     if not first:
         return
+    for orient, start in _PANDAS_STARTS.items():
+        if start.match(first) and not rest.strip():
+            raise ConfigError(
+                f'{text.file.name}: is one object of columns, as pandas writes it with orient="{orient}", not one '
+                f'object a line: pass pandas.read_json(path, orient="{orient}"), or write it again with '
+                "to_json(path, orient='records', lines=True)"
+            )
     try:
         is_object = isinstance(json.loads(first), dict) if newline or complete else first.startswith(b"{")
     except (ValueError, RecursionError):

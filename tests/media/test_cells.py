@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -163,7 +164,7 @@ def test_missing_objects_are_null(kind: MediaKind) -> None:
         (("a", "b", "c"), "audio", "tuple"),
         ((SOUND, 16_000), "image", "tuple"),
         ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5: expected an integer, in samples per second"),
-        ({"array": SOUND}, "audio", "dict: samples need their rate: pass the feature's sampling_rate, (samples, rate)"),
+        ((SOUND, None), "audio", "tuple: samples need their rate: pass the feature's sampling_rate, (samples, rate)"),
         (SOUND.astype(complex), "audio", "ndarray: it is an array of complex128"),
         ((SOUND, float("inf")), "audio", "tuple: a sampling rate of inf"),
         ((SOUND, 0), "audio", "tuple: has a sampling rate of 0"),
@@ -274,8 +275,18 @@ def test_lists_are_audio_with_sampling_rate(of: pa.DataType) -> None:
     expected = whole / np.float32(2**15) if of == pa.int16() else whole
     np.testing.assert_array_equal(samples(cells[0]), expected)
     assert cells[1] is None
-    with pytest.raises(ColumnError, match=r"row 0 holds no audio \(tuple: samples need their rate"):
-        convert_media_column(column, "audio")
+    for without_rate in (column, [SOUND], [{"array": SOUND}]):
+        with pytest.raises(ColumnError, match=r"row 0 holds no audio \(array: samples need their rate"):
+            convert_media_column(without_rate, "audio")
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 6, 3)])
+def test_dict_of_pixels_in_a_column_read_as_audio_is_an_image(shape: tuple[int, ...]) -> None:
+    array = np.arange(math.prod(shape), dtype=np.uint8).reshape(shape)
+    cells, unreadable = convert_media_objects([{"array": array}, {"array": array, "path": None}], "audio")
+    assert not unreadable
+    for cell in convert_media_column(cells, "image").to_pylist():
+        assert pixels(cell).tolist() == array.tolist()
 
 
 def test_ambiguous_2d_arrays_depend_on_feature() -> None:

@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -202,3 +204,18 @@ def test_duplicate_key_raises_with_mixed_types(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": "x"}\n{"a": 1, "a": 2}\n')
     with pytest.raises(RejectedValueError, match=r'a\.jsonl, line 2: .*the key "a" occurs twice'):
         read_files(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize("rows", [3, 20_000])
+@pytest.mark.parametrize("orient", ["columns", "index", "split", "table"])
+def test_other_orientations_of_pandas_are_refused(tmp_path: Path, orient: Any, rows: int) -> None:
+    path = tmp_path / "a.json"
+    pd.DataFrame({"price": np.arange(rows) / 2, "city": ["Rome"] * rows}).to_json(path, orient=orient)
+    with pytest.raises(ConfigError, match=rf'orient="{orient}".*read_json.*orient=.records., lines=True'):
+        read_files(path)
+
+
+def test_lines_of_structs_are_not_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a":{"0":1}}\n{"a":{"0":2}}\n')
+    assert read_files(path).row_counts == [2]
