@@ -67,7 +67,11 @@ class FallbackRowEncoder:
 
     def encode(self, rows: RowMappings) -> Arrays:
         """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
-        arrays = self._prep.encode(self._frame(rows))
+        from daskprep.passes.encoding import encode_source  # noqa: PLC0415
+        from daskprep.sources import as_source  # noqa: PLC0415
+
+        # Not `Preprocessor.encode`, which warns: `report` and `seen` are about the cells of a request.
+        arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
     def report(self, rows: RowMappings) -> CellReport:

@@ -57,7 +57,10 @@ def test_probabilities_rank_by_the_positive_label(pair, kind, share, tmp_path):
         score = sign * batch["x"]
         return score if kind == "binary" else torch.stack([-score, score], 1)
 
-    for found in predict_everywhere(prep, frame, model, tmp_path):
+    first, *others = predict_everywhere(prep, frame, model, tmp_path)
+    for found in (first, *others):
+        np.testing.assert_allclose(found.iloc[:, 1], first.iloc[:, 1], rtol=1e-6)
+        assert found["y_predictions"].tolist() == first["y_predictions"].tolist()
         assert found.columns.tolist() == ["y_predictions", f"y_probability_{pair[1]}"]
         assert roc_auc_score(true, found.iloc[:, 1]) > 0.9
         agrees = (found["y_predictions"].astype(str) == str(pair[1])) == (found.iloc[:, 1] >= 0.5)

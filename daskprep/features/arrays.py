@@ -13,7 +13,7 @@ import pyarrow as pa
 from scipy import sparse
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, did_you_mean
-from daskprep.features.base import Contract, Learned, all_outputs
+from daskprep.features.base import Contract, Learned, all_outputs, rows_seen
 from daskprep.features.checking import all_empty_arrays, column_error_context, decode_column, empty_arrays, memoize
 from daskprep.sources import PandasSource, Source
 from daskprep.steps import make_row_encoder
@@ -26,6 +26,7 @@ from daskprep.vocabulary import LARGE_VOCABULARY
 # Small frames: row encoders return the same bytes, without the overhead of each column. All cells of a column decide
 # its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one Python type, or of a dtype
 # with cells of one Python type. Frames with other cells are left to column encoding.
+MIN_CELLS = 10  # of fewer, a share says little
 MAX_ROWS = 128  # column encoding is faster for more rows
 _MAX_ITEMS = 1_000  # items of all lists of a column; column encoding is faster for more
 _PLAIN_DTYPES = frozenset(map(np.dtype, ("float64", "int64", "int32", "int16", "int8", "bool")))
@@ -35,7 +36,10 @@ _PLAIN = (str, float, int, bool)
 def encode_small_frame(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
-    """Return encoded arrays by output of a pandas frame of up to MAX_ROWS rows; None if columns must encode it."""
+    """Return encoded arrays by output of a pandas frame of up to MAX_ROWS rows; None if columns must encode it.
+
+    They do if many cells are unseen or missing, to compare these with the fit.
+    """
     if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MAX_ROWS:
         return None
     encoders: dict[str, RowEncoder] = {}
@@ -49,10 +53,16 @@ def encode_small_frame(
                 return None
             columns[column] = cells
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    before = {name: dict(encoder.seen) for name, encoder in encoders.items()}
     try:
         encoded = [(name, encoder.encode(rows)) for name, encoder in encoders.items()]
     except DaskprepError:
         return None  # column encoding raises the error, with the same message as for large frames
+    for name, encoder in encoders.items():
+        unseen, missing = (encoder.seen[kind] - before[name][kind] for kind in ("unseen", "missing"))
+        known = learned[name].missing * len(rows) / max(rows_seen(features[name], learned[name]), 1)
+        if unseen >= MIN_CELLS or missing >= max(MIN_CELLS, 2 * known):
+            return None
     return {name + output: array for name, arrays in encoded for output, array in arrays.items()}
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from daskprep.display import join_names
 from daskprep.errors import CheckError, RejectedValueError, warn
-from daskprep.features.arrays import encode_small_frame
+from daskprep.features.arrays import MIN_CELLS, encode_small_frame
 from daskprep.features.base import Contract
 from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
 from daskprep.passes.encoding import encode_source
@@ -22,7 +22,6 @@ from daskprep.steps.base import CELL_KINDS
 from daskprep.summaries import Range
 
 OnFindings = Literal["warn", "raise", "ignore"]
-_MIN_CELLS = 10  # of fewer, a share says little
 
 
 class CountedCells:
@@ -86,11 +85,16 @@ def warn_about_cells(
     caller: str, features: Mapping[str, Contract], learned: Mapping[str, Any], tallies: Mapping[str, CellTally | str]
 ) -> None:
     """Warn about columns that are unseen, missing or unreadable far more often than in the fit."""
+    frequent = {
+        name: one
+        for name, one in features.items()
+        if name in tallies and any(getattr(tallies[name], kind) >= MIN_CELLS for kind in CELL_KINDS)
+    }
     messages = [
         _describe(features, one)
-        for one in compare_tallies(features, learned, 0, tallies, ignore=set(KINDS).difference(CELL_KINDS)).findings
+        for one in compare_tallies(frequent, learned, 0, tallies, ignore=set(KINDS).difference(CELL_KINDS)).findings
         if one.severity == "error" and (one.share or 0) > (one.expected or 0)
-        if getattr(tallies[one.feature], one.kind) >= _MIN_CELLS
+        if getattr(tallies[one.feature], one.kind) >= MIN_CELLS
     ]
     if messages:
         warn(

@@ -107,11 +107,12 @@ def test_append_ignores_findings(prep, tmp_path):
         prep.append(day(2), tmp_path / "a.dp", on_findings="stop")
 
 
+@pytest.mark.parametrize("count", [60, 400])
 @pytest.mark.parametrize("way", ["write", "encode", "predict"])
 @pytest.mark.parametrize("fault", [*FAULTS, "none"])
-def test_cells_that_differ_from_the_fit_warn_once(fault, way, tmp_path):
+def test_cells_that_differ_from_the_fit_warn_once(fault, way, count, tmp_path):
     column, plant = FAULTS.get(fault, ("city", lambda rows: rows["city"]))
-    rows = day(1).assign(**{column: plant(day(1))})
+    rows = day(1).assign(**{column: plant(day(1))}).iloc[max(100 - count // 2, 0) :][:count]
     prep = dp.Preprocessor(FEATURES, targets="returned", split=None).fit(day(0))
     calls = {
         "write": lambda: prep.write(rows, tmp_path / "b.dp"),
