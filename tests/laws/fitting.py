@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 import daskprep as dp
 from tests.laws import encoding
-from tests.laws.laws import REFUSED, TALLY, check, killed, time_limit, without_type
+from tests.laws.laws import REFUSED, TALLY, check, killed, same_state, time_limit
 from tests.laws.stored import Stored
 from tests.laws.tables import CARRIERS, KEY, Table, carry, features_of, options_of, tables
 
@@ -93,8 +93,7 @@ class FittingPrograms(RuleBasedStateMachine):
             prep = dp.Preprocessor({**kept, "id": dp.Category()}, **{**options, "split": None, "balance": None})
             prep.fit(self.fitted)
         again = clone(prep).fit(self.carried(data, self.fitted))
-        found, expected = without_type(again.to_dict()), without_type(prep.to_dict())
-        check("a fitted state is the same for each form of rows", found == expected, (found, expected))
+        same_state("a fitted state is the same for each form of rows", again.to_dict(), prep.to_dict())
         self.prep = prep
         self.step("fit")
         self.start_writing(data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from daskprep.features.base import all_outputs, cross_fit_folds, may_drop_rows
 from daskprep.split import DROPPED
 from daskprep.storage.layout import SPLITS
 from tests.laws.laws import REFUSED, TALLY, Arrays, Content, check, equal, join, pick, read
+from tests.laws.losses import check_losses
 from tests.laws.tables import KEY
 
 Deleted = tuple[frozenset[int], ...]
@@ -123,11 +125,9 @@ def check_written(prep: dp.Preprocessor, frame: pd.DataFrame, dataset: Dataset, 
         check("no row is lost", sorted({*stored, *rejected}) == list(range(len(frame))), (stored, rejected))
         if not isinstance(prep.balance, dp.Oversample):
             check("no row is repeated", len(set(stored)) == len(stored), stored)
-    for name in prep.targets_:
-        labels = frame[name].iloc[stored].tolist()
-        is_binary = isinstance(prep.features_[name], dp.Binary)
-        invented = [one for one in labels if one in (None, "") or (is_binary and one not in ("yes", "no"))]
-        check("no label is invented", not invented, invented)
+    for name, arrays in itertools.product(prep.targets_, content.values()):
+        labels = prep.decode({name: arrays[name]})[name].tolist()
+        check("no label is invented", labels == frame[name].iloc[arrays["row_id"]].tolist(), labels)
     if rejected:
         check("rows are only rejected for a reason", any(map(may_drop_rows, prep.features_.values())), rejected)
     if given is not None:
@@ -135,6 +135,7 @@ def check_written(prep: dp.Preprocessor, frame: pd.DataFrame, dataset: Dataset, 
     elif not any(map(may_drop_rows, prep.features_.values())):
         _check_assigned(assigned, content)
     _check_encoded(prep, frame, content)
+    check_losses(prep, frame, dataset, content)
     return Part(frame, content)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,9 +18,6 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 
-FAULTS = "killed-purge large-batches missing-labels purged-words"
-OPEN = frozenset(os.environ.get("LAWS_OPEN", FAULTS).split())
-"""Known faults, whose programs are not drawn."""
 KEY = "key"
 """Column and output with another number in each row of a program, by which laws recognize rows."""
 CARRIERS = ("pandas", "dask", "arrow", "parquet", "csv")
@@ -37,7 +33,7 @@ class Kind:
 
 
 # Words of saved states, in case that a cell is mistaken for one.
-STATE_WORDS = () if "purged-words" in OPEN else ("unknown", "padding", "size", "rows", "fill_value")
+STATE_WORDS = ("unknown", "padding", "size", "rows", "fill_value")
 WORDS = ("a", "b", *STATE_WORDS, "<UNK>", "<PAD>", "é", "日本", "1", "True")
 KINDS = {
     "number": Kind((1.5, 0.0, -0.0, -3.25, 1e15, 1e-300, 0.1, None, np.nan), (7.0, -1e9), (dp.Number,)),
@@ -61,8 +57,6 @@ KINDS = {
 }  # fmt: skip
 UNREADABLE = (None, "maybe", "")  # as a label
 NAMES = ("price", "price_missing", "a column", "review", "review_length", "city", "review_word", "rows", "é/x.y")
-if "derived-names" in OPEN:
-    NAMES = tuple(name for name in NAMES if name != "price_missing")
 
 COUNTS = st.none() | st.integers(1, 4)
 STRATEGIES = ("ffill", "bfill", "drop_row", "fill_with_mode", "fill_with_const")
@@ -165,7 +159,7 @@ def tables(draw: st.DrawFn) -> Table:
     cells = {}
     for name, kind in kinds.items():
         cells[name] = tuple(draw(st.lists(st.sampled_from(KINDS[kind].cells), min_size=1, max_size=6, unique_by=repr)))
-    unreadable = [] if "missing-labels" in OPEN else draw(st.lists(st.sampled_from(UNREADABLE), max_size=2))
+    unreadable = draw(st.lists(st.sampled_from(UNREADABLE), max_size=2))
     return Table(kinds, cells, ("yes", "no", "yes", *unreadable))
 
 

@@ -89,7 +89,11 @@ def check_loader(dataset: Dataset, expected: Content, data: st.DataObject) -> No
     if resumed is not REFUSED:
         left = [keys_together(ranks, number) for number in range(stop, len(sizes))]
         found = [keys_together(resumed[0], number) for number in range(len(resumed[0][0]))]
-        check("a resumed run is an undisturbed one", found == left, (found, left))
+        # The last rows are shared by ranks: with more ranks, they may be in the batch before.
+        same = max(0, min(len(found), len(left)) - 2)
+        rests = [sorted(itertools.chain.from_iterable(one[same:])) for one in (found, left)]
+        is_same = found[:same] == left[:same] and rests[0] == rests[1]
+        check("a resumed run is an undisturbed one", is_same, (found, left))
         for batches in resumed[0]:
             check_batches(batches, rows, "a resumed run has the rows of the split")
 
