@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from daskprep.partitions import Workers
 
 T = TypeVar("T", bound=Callable[..., Any])
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
@@ -42,6 +44,16 @@ def check_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
         raise ConfigError(f"seed={seed!r}: expected an integer, such as 0")
     return int(seed)
+
+
+def parse_bytes(memory: str | int, option: str = "memory") -> int:
+    """Return bytes from text like "2GB" or "500 MiB", or a whole number; `option` is the parameter's name in errors."""
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
+    if not isinstance(memory, str) or match is None or match[2] not in _UNITS:
+        raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,9 @@ class BatchOptions(TypedDict, total=False):
         Threads of this process that read, encode and decode. None: one per core for a stream. For a loader, up to 4 for
         local files and 48 for remote ones. A loader that decodes media has one per core, up to 8 for images and 16 for
         audio, and 32 if their files are remote.
+    memory : str, int or None
+        Maximum bytes that the iteration takes in this process, such as "500MB": it determines the prefetched blocks and
+        the number of streams that are not set, or the window of a stream. Fewer streams are another order of rows.
     """
 
     shuffle: bool
@@ -139,6 +154,7 @@ class BatchOptions(TypedDict, total=False):
     uneven: bool
     device: str | torch.device | None
     threads: int | None
+    memory: str | int | None
 
 
 class LoaderOptions(BatchOptions, total=False):
@@ -247,6 +263,7 @@ class SharedOptions:
     uneven: bool = False
     device: str | torch.device | None = None
     threads: int | None = None
+    memory: str | int | None = None
 
     def __post_init__(self) -> None:
         check_count("batch_size", self.batch_size, 1)

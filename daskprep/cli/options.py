@@ -128,7 +128,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return a number of bytes for text such as "2GB"; raise click.BadParameter for other text."""
-        from daskprep.writing.memory import parse_bytes
+        from daskprep.options import parse_bytes
 
         try:
             return parse_bytes(value)

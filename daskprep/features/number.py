@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -55,14 +55,21 @@ from daskprep.features.notation import (
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.steps.numbers import ENCODINGS, NumberParameters, Outliers, Values, derive_notation
+from daskprep.steps.numbers import (
+    ENCODINGS,
+    MAX_EXACT_FLOAT32,
+    NumberParameters,
+    Outliers,
+    Values,
+    derive_notation,
+    find_lossy_numbers,
+)
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
 from daskprep.summaries.column_summary import MAX_SAMPLES
 from daskprep.summaries.shifts import count_bins
 from daskprep.summaries.target_sums import TargetSums
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
-_MAX_EXACT_FLOAT32 = 2**24  # float32 represents every integer up to it
 _MAX_BINS = 65_536
 _NUMBER_LIKE = re.compile("[0-9]|inf|nan", re.IGNORECASE)
 _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
@@ -391,7 +398,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
             quantiles = Quantiles.of(values)
         is_integral, extent, beyond, rounded = values == np.floor(values), Range.of(values), 0, 0
         is_transformed = self.normalization or self.outlier_strategy or self.clip_quantiles or self.encoding == "bins"
-        if not is_transformed and max(extent.max, -extent.min) > _MAX_EXACT_FLOAT32:
+        if not is_transformed and max(extent.max, -extent.min) > MAX_EXACT_FLOAT32:
             is_beyond = np.abs(values) > MAX_FLOAT32
             is_rounded = is_integral & ~is_beyond & (values != np.where(is_beyond, 0, values).astype(np.float32))
             beyond, rounded = int(np.count_nonzero(is_beyond)), int(np.count_nonzero(is_rounded))
@@ -530,23 +537,8 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedNumber
     ) -> Mapping[Loss, np.ndarray]:
-        """Return masks of numbers that are clipped, or replaced as outliers, and of whole numbers that are rounded."""
-        if self.encoding == "bins":
-            return {}
-        values, stored, losses = float_values(learned.mask_unlearned(parsed)), encoded[""], dict[Loss, np.ndarray]()
-        clipped = np.abs(stored) >= np.float32(MAX_FLOAT32)
-        low, high = (learned.min, learned.max) if self.clip_quantiles is not None else (None, None)
-        if learned.quantiles:
-            low, high = learned.quantiles[0], learned.quantiles[-1]
-        if low is not None and high is not None:
-            clipped |= (values < low) | (values > high)
-        if learned.outlier_fill_value is not None and (outliers := mask_outliers(self, values, learned)) is not None:
-            clipped |= outliers
-        if clipped.any():
-            losses["clipped"] = clipped
-        if self.normalization is None and np.fmax.reduce(np.abs(values), initial=0) > _MAX_EXACT_FLOAT32:
-            losses["rounded"] = (values == np.floor(values)) & (stored != values) & ~clipped
-        return losses
+        values = float_values(learned.mask_unlearned(parsed))
+        return cast("Mapping[Loss, np.ndarray]", find_lossy_numbers(self, vars(learned), values, encoded[""]))
 
     def _learned_losses(self, learned: LearnedNumber) -> Mapping[Loss, int]:
         return {"clipped": learned.clipped or 0, "rounded": learned.rounded or 0}

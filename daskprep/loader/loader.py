@@ -32,6 +32,7 @@ from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, Devi
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
 from daskprep.loader.lengths import Trimming, find_padding, read_lengths
 from daskprep.loader.media import Medium
+from daskprep.loader.memory import LoaderMemory
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
 from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
@@ -81,7 +82,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 one statement or two for each option
         self,
         split: Split,
         batch_size: int = 1024,
@@ -113,8 +114,9 @@ class Loader(BatchIterator):
         self.shuffle = shared.shuffle and overfit_batches is None
         # To pack, enough documents for every stream are read as one batch, even for small batches.
         self._read_batch_size = batch_size if pack is None else math.lcm(batch_size, streams or 16)
-        self.streams = (streams or default_streams(self._read_batch_size)) if self.shuffle else 1
-        if streams is None and self.streams > MAX_STREAMS:
+        choices = ([streams] if streams else self._stream_choices()) if self.shuffle else [1]
+        self.streams = choices[0]
+        if streams is None and shared.memory is None and self.streams > MAX_STREAMS:
             warn(
                 f"batch_size={batch_size} has no divisor from {MIN_STREAMS} to {MAX_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, and each stream keeps a block in memory. Use "
@@ -149,6 +151,9 @@ class Loader(BatchIterator):
                 dataset.features, dataset.learned, self.names, shared.pad_to_multiple_of, expand=self.expand
             )
         self.group_by_length = group_by_length
+        self._limit = None if shared.memory is None else self._measure(shared.memory)
+        if self._limit is not None:
+            self.streams = self._limit.choose_streams(choices)
         if group_by_length is not None:
             self._check_grouping(group_by_length, pack)
         if batch_tokens is not None and (group_by_length is None or not shared.trim):
@@ -163,6 +168,30 @@ class Loader(BatchIterator):
         self._buffers = Buffers()
         self._last_settings: Settings | None = None  # settings of the last iteration, for `stats`
         self._resolve_ranks()
+
+    _blocks_per_stream = 2  # at the change from one block to the next
+
+    def _stream_choices(self) -> list[int]:
+        """Return the default number of streams, and smaller ones that divide a batch as well."""
+        size, default = self._read_batch_size, default_streams(self._read_batch_size)
+        return [default, *(number for number in range(default - 1, 0, -1) if size % number == 0)]
+
+    def _measure(self, memory: str | int) -> LoaderMemory:
+        """Return the sizes of what the loader holds; the number of ranks, which must not change the order, is not used.
+
+        Raise ConfigError for options that `memory` determines.
+        """
+        if self.prefetch_size is not None or self.prefetch_bytes is not None:
+            raise ConfigError("memory= determines prefetching: leave out prefetch_size and prefetch_bytes")
+        groups, layout = self._make_groups(), self.split.layout
+        return LoaderMemory(
+            memory,
+            layout.block_rows * (sum(group.resident_bytes for group in groups) + 8),  # with the order of rows
+            self._read_batch_size * (sum(group.row_bytes for group in groups) + 8),
+            layout.blocks(self.split.name),
+            self._count_threads(groups),
+            self._blocks_per_stream * (1 if self.group_by_length is None else 2),
+        )
 
     def _check_grouping(self, column: str, pack: Packing | None) -> None:
         """Raise ConfigError if an output has no lengths, or with options that determine batches in another way."""
@@ -381,11 +410,13 @@ class Loader(BatchIterator):
             size = max_prefetch_size(self.split, groups)
         if size == 0:
             return Settings(0, 0)
-        undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
-        local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
-        decode_threads = self._cache_policy.threads(self.split, undecoded_names)
-        threads = self.threads or max(Settings.threads_for(local=local), decode_threads)
+        undecoded_names, threads = self._cache_policy.undecoded_names(self.split, groups), self._count_threads(groups)
         lanes = len(schedule.lanes)
+        if self._limit is not None:
+            prefetch_bytes, window_bytes = self._limit.divide(self.streams)
+            blocks = min(prefetch_bytes, AHEAD_BYTES) // self._limit.block_bytes
+            # The pool has two blocks for each lane: as many as are needed without prefetching.
+            return Settings(lanes + blocks, threads, decodes=bool(undecoded_names), window_bytes=window_bytes)
         if size is not None:
             return Settings(size * lanes, threads, decodes=bool(undecoded_names))
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
@@ -393,6 +424,12 @@ class Loader(BatchIterator):
         if any(group.stores_cells for group in groups):
             blocks = min(blocks, _MAX_CELL_BLOCKS * lanes)
         return Settings(max(1, blocks), threads, decodes=bool(undecoded_names))
+
+    def _count_threads(self, groups: Sequence[Group]) -> int:
+        undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
+        local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
+        decode_threads = self._cache_policy.threads(self.split, undecoded_names)
+        return self.threads or max(Settings.threads_for(local=local), decode_threads)
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did.

@@ -82,8 +82,8 @@ class Mix(Loader):
     until : "first", "all" or None
         When an epoch of the mix ends: before the share of a source exceeds its rows, so that none is repeated, or once
         the share of each source contains all of its rows. The next epoch starts new epochs of all sources. None: never.
-    streams : int
-        Number of streams of shuffled rows of each source; each keeps a block in memory.
+    streams : int or None
+        Number of streams of shuffled rows of each source; each has a block in memory. None: 8, or fewer by `memory`.
     prefetch_size, prefetch_bytes, cache, cache_dir, cache_limit
         As for `Loader`; for all sources together.
     **options
@@ -113,7 +113,7 @@ class Mix(Loader):
         *,
         weights: Mapping[str, float] | None = None,
         until: Literal["first", "all"] | None = None,
-        streams: int = _STREAMS,
+        streams: int | None = None,
         prefetch_size: int | None = None,
         prefetch_bytes: int | None = None,
         cache: bool | None = None,
@@ -147,6 +147,13 @@ class Mix(Loader):
             cache_limit=cache_limit,
             **options,
         )
+
+    @property
+    def _blocks_per_stream(self) -> int:  # type: ignore[override]
+        return 2 * len(self.sources)
+
+    def _stream_choices(self) -> list[int]:
+        return list(range(_STREAMS, 0, -1))
 
     def _start_from(self, quotas: Quotas) -> None:
         """Set the quotas of the remaining batches of the epoch."""

@@ -220,13 +220,13 @@ class MixBlocks(EpochBlocks):
         """
         sizes = self.sizes[slice(*self.block_borders[source : source + 2])]
         first = int(epochs[0])
-        places = self._permute(source, "blocks", range(first, int(epochs[-1]) + 1), len(sizes))
-        order = np.argsort(places, axis=1)
+        ranks = self._permute(source, "blocks", range(first, int(epochs[-1]) + 1), len(sizes))
+        order = np.argsort(ranks, axis=1)
         ends = np.cumsum(sizes[order], axis=1)
-        place = (ends[epochs - first] <= positions[:, None]).sum(axis=1)
-        blocks = order[epochs - first, place]
+        index = (ends[epochs - first] <= positions[:, None]).sum(axis=1)
+        blocks = order[epochs - first, index]
         turns, rest = np.divmod(epochs, self.round_epochs[source])
-        within = positions - (ends[epochs - first, place] - sizes[blocks]) + rest * sizes[blocks]
+        within = positions - (ends[epochs - first, index] - sizes[blocks]) + rest * sizes[blocks]
         return source + (turns * len(sizes) + blocks) * self.step, within
 
 

@@ -32,7 +32,7 @@ _WINDOWS_AHEAD = 2
 # Windows are small while rows are decoded or encoded, because touching new memory costs more than another window. When
 # media are decoded, more windows per thread are in progress, so that threads stay busy while one of them decodes a
 # large image or writes to the cache. Bytes per thread, for up to _MAX_DECODE_THREADS threads, bound their number.
-_SMALL_BYTES = 8_000_000
+SMALL_BYTES = 8_000_000
 _DECODED_AHEAD = 2
 _DECODED_BYTES = 16_000_000
 _MAX_DECODE_THREADS = 16
@@ -51,6 +51,7 @@ class Settings:
     prefetch_blocks: int
     threads: int
     decodes: bool = False  # whether media have to be decoded during the iteration
+    window_bytes: int | None = None  # maximum bytes of a window with several batches; None: the default
     single_block_windows: bool = False  # windows end with their block, because the next one may take long to arrive
 
     @classmethod
@@ -236,9 +237,14 @@ class Pipeline:
         schedule, _ = self._epochs[0]
         self._rank_rows = rank_rows = schedule.max_rank_rows
         row_bytes = max(1, sum(group.row_bytes for group in groups))
-        window_bytes = _SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
+        window_bytes = SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
+        is_limited = settings.window_bytes is not None
+        window_bytes = min(window_bytes, settings.window_bytes or window_bytes)
         self._max_batches = max(1, min(_MAX_BATCHES, window_bytes // (rank_rows * row_bytes)))
-        threads, nbytes = settings.threads if settings.decodes else 0, self._max_batches * rank_rows * row_bytes
+        threads, nbytes = (
+            settings.threads if settings.decodes and not is_limited else 0,
+            self._max_batches * rank_rows * row_bytes,
+        )
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
         # Each of the last two batches may have one row more of this rank.

@@ -140,7 +140,8 @@ class RowEncoder(ABC):
     def report(self, rows: RowMappings) -> CellReport:
         """Return missing, unreadable and unseen cells by kind and row number, as `cell_counts` of a Preprocessor.
 
-        Unreadable cells are missing too. A kind without cells is left out. Infinities and NaN are text.
+        Cells with other losses are listed by cause. Unreadable cells are missing too. A kind without cells is left out.
+        Infinities and NaN are text.
         """
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
         for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
@@ -149,9 +150,16 @@ class RowEncoder(ABC):
                 flagged["missing"][number] = shown
                 if not self._is_missing(cell):
                     flagged["unreadable"][number] = shown
-            elif self.is_unseen(cell):
+                continue
+            if self.is_unseen(cell):
                 flagged["unseen"][number] = shown
+            for cause in self.losses(cell):
+                flagged.setdefault(cause, {})[number] = shown
         return {kind: cells for kind, cells in flagged.items() if cells}
+
+    def losses(self, cell: Any) -> Sequence[str]:
+        """Return why the encoding of a readable cell lacks information: "cut", "clipped" or "rounded"."""
+        return ()
 
     def is_unseen(self, cell: Any) -> bool:
         """Return whether a readable cell has a category or token outside the vocabulary."""

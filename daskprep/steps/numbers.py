@@ -201,6 +201,10 @@ class NumberParameters(Parameters):
     written: str | None = None
 
 
+MAX_EXACT_FLOAT32 = 2**24
+"""The largest integer up to which float32 represents every integer."""
+
+
 class Outliers:
     """Numbers that are further than `outlier_threshold` standard deviations from the mean."""
 
@@ -212,6 +216,29 @@ class Outliers:
     def contain(self, values: Any) -> Any:
         """Return whether a number is an outlier, or a mask of an array."""
         return abs(values - self.mean) > self.max_distance
+
+
+def find_lossy_numbers(
+    params: NumberParameters, learned: Mapping[str, Any], values: np.ndarray, stored: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return masks of "clipped" numbers, including replaced outliers, and of whole numbers that are "rounded".
+
+    `stored` are the encodings of `values`. A mask without such numbers may be left out.
+    """
+    if params.encoding == "bins":
+        return {}
+    clipped = np.abs(stored) >= np.float32(MAX_FLOAT32)
+    low, high = (learned["min"], learned["max"]) if params.clip_quantiles is not None else (None, None)
+    if quantiles := learned.get("quantiles"):
+        low, high = quantiles[0], quantiles[-1]
+    if low is not None and high is not None:
+        clipped |= (values < low) | (values > high)
+    if learned["outlier_fill_value"] is not None:
+        clipped |= Outliers(params, learned).contain(values)
+    losses = {"clipped": clipped} if clipped.any() else {}
+    if params.normalization is None and np.fmax.reduce(np.abs(values), initial=0) > MAX_EXACT_FLOAT32:
+        losses["rounded"] = (values == np.floor(values)) & (stored != values) & ~clipped
+    return losses
 
 
 class Values:
@@ -340,6 +367,11 @@ class NumberRowEncoder(RowEncoder):
         if self.transform is not None:
             return {"": self.transform(values)}
         return {"": self.encoding.encode(np.array(values, np.float64))}
+
+    def losses(self, cell: Any) -> list[str]:
+        values = np.array([self.read(cell)], np.float64)
+        masks = find_lossy_numbers(self.params, self.learned, values, self.to_arrays(values.tolist())[""])
+        return [cause for cause, mask in masks.items() if mask.any()]
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return np.asarray(self.encoding.expand(encoded))

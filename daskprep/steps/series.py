@@ -239,6 +239,9 @@ class TimeseriesRowEncoder(RowEncoder):
         reject_types(cell, (*TIME_TYPES, *LIST_TYPES), "number")
         return _parse_single(cell)
 
+    def losses(self, cell: Any) -> Sequence[str]:
+        return ("cut",) if not self.uses_neighbours and len(self.read(cell) or ()) > self.length else ()
+
     def read_fill(self, fill: Any) -> NumberList | None:
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)
 

@@ -226,6 +226,9 @@ class SetRowEncoder(TokenRowEncoder):
     def build_row(self, tokens: list[str]) -> Any:
         return self.ids_of(list(dict.fromkeys(tokens))[: self.size])
 
+    def losses(self, cell: Any) -> Sequence[str]:
+        return ("cut",) if len(set(self.tokens_of(cell) or ())) > self.size else ()
+
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
         return {"": _pad_rows(values, (len(values), self.size), self.dtype)}
 
@@ -285,6 +288,9 @@ class SequenceRowEncoder(TokenRowEncoder):
         self.is_left = self.params.padding == "left"
         self.keeps_end = self.params.truncation == "keep_end"
 
+    def losses(self, cell: Any) -> Sequence[str]:
+        return ("cut",) if len(self.tokens_of(cell) or ()) > self.max_tokens else ()
+
     def build_row(self, tokens: list[str]) -> Any:
         first = max(len(tokens) - self.max_tokens, 0) if self.keeps_end else 0
         return [*self.start, *self.ids_of(tokens[first : first + self.max_tokens]), *self.stop][-self.length :]
@@ -337,6 +343,9 @@ class TextRowEncoder(RowEncoder):
 
     def is_unseen(self, cell: Any) -> bool:
         return any(level.is_unseen(cell) for level in self.levels.values())
+
+    def losses(self, cell: Any) -> Sequence[str]:
+        return max((level.losses(cell) for level in self.levels.values()), key=len)
 
     def read_fill(self, fill: Any) -> list[list[int]]:
         fills = fill if isinstance(fill, Mapping) else dict.fromkeys(("word", "char"), fill)

@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
-from daskprep.display import format_count, settings_card
+from daskprep.display import format_bytes, format_count, settings_card
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
@@ -27,10 +27,12 @@ from daskprep.loader.batches import BatchBuilder, make_expanders
 from daskprep.loader.groups import DeviceTransfer
 from daskprep.loader.lengths import Trimming
 from daskprep.loader.media import Medium
+from daskprep.loader.memory import WINDOWS, not_enough
 from daskprep.loader.order import Schedule
-from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.options import BatchOptions, SharedOptions, StreamOptions, check_count, with_options
+from daskprep.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
+from daskprep.options import BatchOptions, SharedOptions, StreamOptions, check_count, parse_bytes, with_options
 from daskprep.passes.fitting import with_base_folders
+from daskprep.permutation import Integers
 from daskprep.sources import Source
 from daskprep.streaming.plan import (
     StreamContents,
@@ -40,7 +42,7 @@ from daskprep.streaming.plan import (
     select_stream_outputs,
 )
 from daskprep.streaming.windows import StreamOrder, StreamTimes, WindowBlocks, check_window
-from daskprep.writing.memory import parse_bytes
+from daskprep.writing.memory import TASK_FACTOR, largest_partition
 from daskprep.writing.plan import SPLITS
 from daskprep.writing.versions import Recipe
 
@@ -100,6 +102,7 @@ class Stream(BatchIterator):
         if decode_on not in ("trainer", "workers"):
             raise ConfigError(f'decode_on={decode_on!r}: expected "trainer" or "workers"')
         self.window_bytes = parse_bytes(window, "window")
+        self.memory = shared.memory
         recipe = dataclasses.replace(recipe, features=with_base_folders(recipe.features, source))
         self.source = self.dataset = source
         self.split = split
@@ -129,6 +132,8 @@ class Stream(BatchIterator):
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
             )
         sizes = self._plan.sizes(split)
+        if shared.memory is not None:
+            self.window_bytes = self._fit_window(shared.memory, sizes)
         window_rows = check_window(sizes, contents.row_bytes, self.window_bytes, window)
         self._order = StreamOrder(sizes, window_rows, self.seed, self.shuffle)
         self._digest = digest_stream(recipe, self._plan)
@@ -149,6 +154,26 @@ class Stream(BatchIterator):
     def columns(self) -> list[str]:
         """Names of the outputs in the batches."""
         return self._contents.names
+
+    def _fit_window(self, memory: str | int, sizes: Integers) -> int:
+        """Return the bytes of windows that the memory leaves besides batches, and partitions that threads encode.
+
+        Raise ConfigError if the largest partition does not fit in them.
+        """
+        row_bytes, threads = self._contents.row_bytes, partitions.worker_threads()[1]
+        largest = int(sizes.max()) * row_bytes
+        batches = WINDOWS * (self.batch_size * row_bytes + SMALL_BYTES)
+        encoding = threads * (TASK_FACTOR * largest_partition(self.source) + 2 * largest)
+        needed = batches + encoding + 2 * largest
+        if (left := parse_bytes(memory) - batches - encoding) < 2 * largest:
+            raise ConfigError(
+                f"{not_enough(memory, needed)}, "
+                f"for {WINDOWS} windows of batches ({format_bytes(batches)}), {format_count(threads, 'thread')} that "
+                f"encode partitions ({format_bytes(encoding)}), and the rows of two partitions "
+                f"({format_bytes(2 * largest)}). Raise memory, use fewer threads (dask.config.set(num_workers=1)), or "
+                "smaller partitions: read_files(..., partition_bytes=...)"
+            )
+        return min(left, self.window_bytes)
 
     def _go_to(self, epoch: int, rows_yielded: int = 0, first_epoch: int | None = None) -> None:
         super()._go_to(epoch, rows_yielded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 from daskprep import partitions
 from daskprep.display import format_bytes, format_count
 from daskprep.errors import ConfigError
+from daskprep.options import parse_bytes
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.opening import combine_splits, get_splits
@@ -28,9 +28,6 @@ PART_BYTES = 50_000_000
 MIN_PARTITION_BYTES = 1_000_000
 # Partitions are not made smaller for more processes.
 _COMFORTABLE_PARTITION_BYTES = 8_000_000
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 @dataclass(frozen=True)
@@ -109,17 +106,7 @@ def plan_source(
         raise limit.too_large_error(MIN_PARTITION_BYTES, reason, "leave memory out")
     target_bytes = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
     source = as_source(frame, columns=columns, **{**options, "partition_bytes": target_bytes})
-    if source.is_dask or source.prepared_by:
-        raise ConfigError(
-            "memory= cannot limit a write of a Dask frame or prepared rows: the size of partitions is not known before "
-            "they are computed; pass the paths of the files, or leave memory out"
-        )
-    # An estimate: exact sizes are not available before reading.
-    if isinstance(source, PandasSource):
-        largest = source.partition_bytes
-    else:
-        largest = max((fragment.nbytes for fragment in source.fragments), default=0)
-    if largest > allowed:
+    if (largest := largest_partition(source)) > allowed:
         remedy = "write it to files"
         if isinstance(source, FileSource):
             advice = "pass the paths, or a smaller partition_bytes to read_files, or "
@@ -128,11 +115,16 @@ def plan_source(
     return source
 
 
-def parse_bytes(memory: str | int, option: str = "memory") -> int:
-    """Return bytes from text like "2GB" or "500 MiB", or a whole number; `option` is the parameter's name in errors."""
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
-    if not isinstance(memory, str) or match is None or match[2] not in _UNITS:
-        raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
-    return int(float(match[1]) * _UNITS[match[2]])
+def largest_partition(source: Source) -> int:
+    """Return the bytes of the largest partition; an estimate, as exact sizes are not available before reading.
+
+    ConfigError if there is none.
+    """
+    if source.is_dask or source.prepared_by:
+        raise ConfigError(
+            "memory= cannot limit a Dask frame or prepared rows: the size of partitions is not known before "
+            "they are computed; pass the paths of the files, or leave memory out"
+        )
+    if isinstance(source, PandasSource):
+        return source.partition_bytes
+    return max((fragment.nbytes for fragment in source.fragments), default=0)

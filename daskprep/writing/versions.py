@@ -295,12 +295,18 @@ def commit(root: Folder, manifest: Manifest) -> None:
     """
     sizes = (root / manifest.version).sizes()
     if lost := [name for name, entry in manifest.files.items() if sizes.get(name) != entry.bytes]:
-        raise CorruptDatasetError(
-            f"{root.url}: {len(lost):,} files that were just written are gone, such as {lost[0]}: did two processes "
-            "write to one path without locks, as in object stores? Nothing was committed; write again"
-        )
+        raise lost_files_error(root, lost)
     root.write(MANIFEST, manifest.to_bytes())
     clean(root, manifest, sizes)
+
+
+def lost_files_error(root: Folder, names: Sequence[str]) -> CorruptDatasetError:
+    """Return the error for files that were written and that another process removed before the commit."""
+    return CorruptDatasetError(
+        f"{root.url}: {len(names):,} files that were just written are gone, such as {names[0]}: did two processes "
+        "write to one path without locks, as in object stores and some network file systems? Nothing was committed; "
+        "write again"
+    )
 
 
 def clean(root: Folder, manifest: Manifest, names: Iterable[str] | None = None) -> None:

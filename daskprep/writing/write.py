@@ -54,6 +54,7 @@ from daskprep.writing.versions import (
     digest_of_partitioning,
     digest_of_write,
     finish_cleaning,
+    lost_files_error,
     resolved_record,
     short_digest,
 )
@@ -73,7 +74,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         options = dataclasses.replace(options, shards=not root.is_local)
     fingerprint = source_record(source, options)
     repeatable = fingerprint is not None
-    with _lock_folder(root):
+    with _lock_folder(root, options.scratch):
         with suppress(CorruptDatasetError, FormatVersionError):  # which `choose_version` raises
             committed = read_manifest(root)
             if committed is not None and resolved_record(committed.source) == resolved_record(fingerprint):
@@ -127,15 +128,25 @@ def _resolve_recipe(recipe: Recipe, source: Source) -> Recipe:
 
 
 @contextmanager
-def _lock_folder(root: Folder) -> Iterator[None]:
-    """Create and lock a folder for the block; ConfigError if it cannot be created."""
+def _lock_folder(root: Folder, scratch: str | None) -> Iterator[None]:
+    """Create and lock a folder for the block; ConfigError if it cannot be created.
+
+    Raise CorruptDatasetError if the block does not find a file in it or in the folder `scratch`, which another process
+    can only remove where the file system has no locks.
+    """
     with ExitStack() as stack:
         try:
             stack.enter_context(root.lock())
         except OSError as error:
             reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
             raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; use another path") from error
-        yield
+        try:
+            yield
+        except FileNotFoundError as error:
+            own = (root.path, *([] if scratch is None else [os.path.realpath(scratch)]))
+            if not str(error.filename).startswith(own):
+                raise
+            raise lost_files_error(root, [error.filename]) from error
 
 
 def rewrite(

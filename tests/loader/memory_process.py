@@ -6,6 +6,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,7 +41,16 @@ def anonymous_bytes() -> int:
 
 def peak(path: Path, options: dict) -> int:
     """Return the peak memory of an epoch, less the memory in use at its start."""
-    loader = dp.open_dataset(path, trusted=True)["train"].loader(**options)
+    split, kind = dp.open_dataset(path, trusted=True)["train"], options.pop("kind", "loader")
+    loader: Any = split.loader(**options) if kind == "loader" else None
+    if kind == "mix":
+        loader = dp.Mix({"one": split, "other": split}, until="first", **options)
+    if kind == "stream":
+        frame = pd.DataFrame({"vector": list(np.ones((20_000, WIDTH), np.float32))})
+        frame.to_parquet(path / "rows.parquet", row_group_size=500)
+        del frame
+        source = dp.read_files(str(path / "rows.parquet"), partition_bytes=2_000_000)
+        loader = dp.Preprocessor.from_dataset(dp.open_dataset(path)).stream(source, workers="threads", **options)
     before, most = anonymous_bytes(), 0
     for _ in loader:
         most = max(most, anonymous_bytes())

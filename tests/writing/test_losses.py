@@ -10,8 +10,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import daskprep as dp
+from daskprep.serving import Encoder
 
 ROWS = 400
 RNG = np.random.default_rng(0)
@@ -187,6 +189,15 @@ def test_losses_of_appended_parts_are_added(tmp_path):
     ]
     assert dp.open_dataset(tmp_path / "a.dp", version=1).losses()["cells"].tolist() == [2, 1]
     assert dataset.delete([0], part=0).losses() is None
+
+
+@pytest.mark.parametrize(("column", "feature", "cause", "mask"), SETTINGS, ids=IDS)
+def test_services_report_the_losses_of_rows(column, feature, cause, mask):
+    if cause not in ("cut", "clipped", "rounded") or getattr(feature, "outlier_strategy", None) == "ffill":
+        pytest.skip("a service has other names for these cells, and no rows before them")
+    prep = dp.Preprocessor({"x": clone(feature).set_params(column=column)}, split=None).fit(TABLE)
+    _, report = Encoder(prep.to_dict()).encode(TABLE[[column]].to_dict("records"), report=True)
+    assert sorted(report["x"][cause]) == np.flatnonzero(mask()).tolist()
 
 
 def test_losses_of_an_added_feature(tmp_path):

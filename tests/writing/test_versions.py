@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import daskprep as dp
@@ -13,6 +15,7 @@ from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_m
 from daskprep.storage.layout import CACHE_FOLDER
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.tables import REJECTS
+from daskprep.writing.job import WriteJob
 from daskprep.writing.versions import (
     RECEIPTS,
     SCRATCH,
@@ -224,3 +227,21 @@ def test_path_of_file_raises(tmp_path, inside):
     with pytest.raises(ConfigError, match="cannot be a dataset's folder: it is a file; use another path"):
         dp.Preprocessor({"a": "number"}).fit_write({"a": [1, 2, 3]}, path / inside)
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("scratch", [None, "scratch"])
+def test_files_that_another_writer_removes_raise_a_clear_error(tmp_path, monkeypatch, scratch):
+    """Without locks, a writer may remove the files of another."""
+    rows = pd.DataFrame({"x": np.arange(40.0), "c": list("abcd") * 10})
+    prep = dp.Preprocessor({"x": "number", "c": "category"}, scratch=scratch and str(tmp_path / scratch))
+    run = WriteJob._write
+
+    def write_after_removal(job, *args):
+        job.scratch_root.remove_all()
+        return run(job, *args)
+
+    monkeypatch.setattr(WriteJob, "_write", write_after_removal)
+    with pytest.raises(CorruptDatasetError, match=r"are gone, such as .*parsed-.*without locks.*; write again"):
+        prep.fit_write(rows, tmp_path / "a.dp", progress=False)
+    monkeypatch.setattr(WriteJob, "_write", run)
+    assert len(prep.fit_write(rows, tmp_path / "a.dp", progress=False)["train"]) == 40
