@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import daskprep as dp
 from daskprep.cli.program import program
+from daskprep.errors import ColumnError
 from daskprep.features import FEATURES
 from daskprep.testing import check_feature
 
@@ -159,3 +160,30 @@ def test_custom_type_can_have_several_outputs(frame, tmp_path, colour, monkeypat
     assert dataset["train"].head(4)["paint"].tolist() == COLOURS
     inspected = CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")])
     assert json.loads(inspected.stdout)["features"]["paint"]["outputs"] == ["paint_red", "paint_rest"]
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda cells: np.zeros((len(cells), 4 if not len(cells) else 3), np.float32),
+        lambda cells: np.zeros((len(cells), 1 if len(cells) == 1 else 4), np.float32),
+        lambda cells: np.zeros((len(cells), 4), np.float16 if len(cells) else np.float32),
+        lambda cells: np.zeros(len(cells), np.float32) if len(cells) else np.zeros((0, 4), np.float32),
+    ],
+    ids=["narrower", "one row", "dtype", "flat"],
+)
+def test_rows_of_another_shape_or_dtype_are_refused_everywhere(tmp_path, encode):
+    class Uneven(dp.Number):
+        def encode(self, parsed, learned):
+            return encode(parsed)
+
+    rows = pd.DataFrame({"x": [1.0, 2.0, None, 4.0]})
+    calls = [
+        lambda prep: prep.fit(rows).encode(rows),
+        lambda prep: prep.fit(rows).transform(rows[:1]),
+        lambda prep: prep.fit_write(rows, tmp_path / "x.dp", progress=False),
+        lambda prep: list(prep.fit(rows).stream(rows, 2)),
+    ]
+    for call in calls:
+        with pytest.raises(ColumnError, match="type and shape must follow from the fitted state alone"):
+            call(dp.Preprocessor({"x": Uneven()}, split=None))
