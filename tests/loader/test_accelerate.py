@@ -76,7 +76,8 @@ def take_part(rank: int, path: Path, folder: Path, world: int) -> None:
 
 def stream_of(train):
     frame = train.table(["row_id"]).to_pandas()
-    return dp.Preprocessor({"row_id": "number"}, split=None).fit(frame).stream(frame, 48)
+    prep = dp.Preprocessor({"number": dp.Number(column="row_id")}, split=None).fit(frame)
+    return prep.stream(frame, 48, row_ids=True)
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3])
