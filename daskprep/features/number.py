@@ -39,7 +39,7 @@ from daskprep.features.bins import TargetColumn, bounded_range, learn_edges, sum
 from daskprep.features.cells import one_array
 from daskprep.features.checking import memoize
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Border, NeighbourImputer, neighbour_strategy
+from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.notation import (
     NotationCounts,
     as_thousands,
@@ -52,6 +52,7 @@ from daskprep.features.notation import (
     parse_or_keep_text,
     parse_strict_notation,
 )
+from daskprep.features.outliers import NumberImputer, mask_outliers
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
@@ -59,7 +60,6 @@ from daskprep.steps.numbers import (
     ENCODINGS,
     MAX_EXACT_FLOAT32,
     NumberParameters,
-    Outliers,
     Values,
     derive_notation,
     find_lossy_numbers,
@@ -155,66 +155,6 @@ class LearnedNumber(Learned):
         if has_point_thousands(notation):
             numbers = pc.if_else(ambiguous, as_thousands(numbers), numbers)
         return pc.coalesce(numbers, parse_strict_notation(cells.dictionary, notation).take(cells.indices))
-
-
-def mask_outliers(params: NumberParameters, numbers: Any, learned: LearnedNumber | None) -> np.ndarray | None:
-    """Return a mask of the outliers in doubles (Arrow or NumPy); None: there are none, or no fitted state yet."""
-    if learned is None or (outliers := Outliers(params, vars(learned))).max_distance == math.inf:
-        return None
-    with np.errstate(invalid="ignore", over="ignore"):
-        mask: np.ndarray = outliers.contain(np.asarray(numbers))
-    return mask
-
-
-class NumberImputer(NeighbourImputer):
-    """Fills missing cells and replaces outliers from neighboring rows; outliers are never used as fill values."""
-
-    def __init__(self, params: NumberParameters) -> None:
-        self._params = params
-        self._missing_imputer = NeighbourImputer.of(params.missing_value_strategy)
-        self._outlier_imputer = NeighbourImputer.of(params.outlier_strategy)
-        self.used_in_fit = self._missing_imputer is not None
-
-    def _mask_outliers(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
-        mask = mask_outliers(self._params, parsed, learned)
-        return parsed if mask is None else pc.if_else(pa.array(mask), pa.scalar(None, pa.float64()), parsed)
-
-    def mask_replaced(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
-        return mask_outliers(self._params, parsed, learned) if self._outlier_imputer is not None else None
-
-    def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
-        return Border.of(self._mask_outliers(parsed, learned))
-
-    def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
-        """Return for each partition a pair of values, which fill its outermost missing cells and outermost outliers."""
-        no_values = [None] * len(borders)
-        by_strategy = [
-            no_values if imputer is None else imputer.compute_border_values(borders)
-            for imputer in (self._missing_imputer, self._outlier_imputer)
-        ]
-        return list(zip(*by_strategy, strict=True))
-
-    def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
-        """Fill missing cells and replace outliers; `border_value` is a pair of values, None without neighbors."""
-        border_value = border_value or (None, None)
-        # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
-        if any(isinstance(cell, dict) for cell in border_value):
-            parsed = parsed if pa.types.is_struct(parsed.type) else make_parsed_cells(parsed)
-        if pa.types.is_struct(parsed.type):
-            border_value = [
-                {"number": cell, "doubtful": False} if isinstance(cell, float) else cell for cell in border_value
-            ]
-        missing_fill, outlier_fill = border_value
-        masked = self._mask_outliers(parsed, learned)
-        filled = parsed
-        if self._missing_imputer is not None:
-            filled = self._missing_imputer.complete(masked, missing_fill)
-            filled = filled if masked is parsed else pc.coalesce(parsed, filled)
-        if masked is not parsed and self._outlier_imputer is not None:
-            replacements = self._outlier_imputer.complete(masked, outlier_fill)
-            outliers = pc.and_(parsed.is_valid(), masked.is_null())
-            filled = pc.if_else(outliers, replacements, filled)
-        return filled
 
 
 @with_parameters

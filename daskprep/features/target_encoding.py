@@ -323,6 +323,9 @@ class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueS
         encoded: np.ndarray = learned.encodings[folds, ids.astype(np.intp)]
         return encoded if len(learned.classes) > 2 else encoded[:, 0]
 
+    def _configure_as_target(self) -> None:
+        """Keep rows with missing values, which have an encoding."""
+
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTargetEncoding
     ) -> Mapping[Loss, np.ndarray]:

@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -43,17 +42,15 @@ from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.manifest import (
     MANIFEST,
     FileEntry,
-    LossCounts,
     Manifest,
     Receipt,
-    add_losses,
     read_manifest,
 )
 from daskprep.storage.tables import REJECTS
 from daskprep.storage.threads import InlineExecutor
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, HashedPart, count_duplicates
 from daskprep.writing.encoded import Encode, EncodedRows
-from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
+from daskprep.writing.parts import Part, PartWriter, count_losses, read_receipts, write_file
 from daskprep.writing.plan import CHECKPOINT_FILE, Placement, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.rejects import AssignSplits, join_rejects, warn_about_broken_media
 from daskprep.writing.versions import (
@@ -177,7 +174,7 @@ class WriteJob:
         files |= {**state_future.result(), **metadata.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
         missing_cells = tuple(sorted(cell for receipt in receipts for cell in receipt.missing_cells))
-        counted = missing_cells, duplicates, _add_losses([*written, *missing], receipts)
+        counted = missing_cells, duplicates, count_losses([*written, *missing], receipts)
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, *counted))
 
     def _has_hashes(self, part: Part) -> bool:
@@ -584,19 +581,6 @@ class FoldedJob(WriteJob):
         layout = choose_layout(self.recipe.features, learned, {}, self.options)
         settings = {**self.options.settings, "folds": len(jobs)}
         commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
-
-
-def _add_losses(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str, LossCounts] | None:
-    """Return the losses of each split; None if a receipt is of an older version, without counts."""
-    totals: dict[str, LossCounts] = {part.split: {} for part in parts}
-    for part, receipt in zip(parts, receipts, strict=True):
-        if receipt.losses is None:
-            return None
-        totals[part.split] = add_losses(totals[part.split], receipt.losses)
-        # A file that cannot be decoded is listed for each copy of its row.
-        broken = Counter(column for _, column, _ in receipt.filled)
-        totals[part.split] = add_losses(totals[part.split], {name: {"unreadable": n} for name, n in broken.items()})
-    return totals
 
 
 def _hold_out_fold(context: PartitionContext, fold: int) -> PartitionContext:

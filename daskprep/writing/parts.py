@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,7 +21,7 @@ from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import Durable
-from daskprep.storage.manifest import FileEntry, Receipt
+from daskprep.storage.manifest import FileEntry, LossCounts, Receipt, add_losses
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
 from daskprep.writing.encoded import LOSS_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
@@ -258,6 +259,19 @@ def read_receipts(version: Folder) -> dict[str, Receipt]:
         ):
             receipts[name] = receipt
     return receipts
+
+
+def count_losses(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str, LossCounts] | None:
+    """Return the losses of each split; None if a receipt is of an older version, without counts."""
+    totals: dict[str, LossCounts] = {part.split: {} for part in parts}
+    for part, receipt in zip(parts, receipts, strict=True):
+        if receipt.losses is None:
+            return None
+        totals[part.split] = add_losses(totals[part.split], receipt.losses)
+        # A file that cannot be decoded is listed for each copy of its row.
+        broken = Counter(column for _, column, _ in receipt.filled)
+        totals[part.split] = add_losses(totals[part.split], {name: {"unreadable": n} for name, n in broken.items()})
+    return totals
 
 
 def _to_filled_media(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[FilledMedium]:

@@ -460,5 +460,6 @@ def test_closed_standard_output_is_not_an_error(run_process, files, tmp_path):
     command = ("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     ended = run_process(writer, *command, code=code, pass_fds=[writer])
     os.close(writer)
-    assert (ended.status, ended.error) == (0, "")
+    lines = [line for line in ended.error.splitlines() if "information is lost in" not in line]
+    assert (ended.status, lines) == (0, [])
     assert dp.open_dataset(tmp_path / "a.dp").damaged() == []

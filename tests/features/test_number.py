@@ -142,7 +142,6 @@ def test_single_row_is_constant():
         assert dp.Number().fit_transform(column(3.0)).tolist() == [[0.0]]
 
 
-@pytest.mark.filterwarnings("ignore:column .large. holds integers up to")
 def test_integers_booleans_decimals_and_text_are_numbers():
     cells = {"int": [1, 2], "bool": [True, False], "text": [" 1e1", "+2"], "large": [2**60, 1]}
     encoded = dp.Number(normalization=None).fit_transform(pd.DataFrame(cells))

@@ -53,7 +53,6 @@ def written(prep: dp.Preprocessor) -> str | None:
     return prep.learned_["x"].written
 
 
-@pytest.mark.filterwarnings("ignore:column .x. holds integers up to")
 @pytest.mark.parametrize(
     ("cells", "style", "numbers"),
     [
