@@ -369,7 +369,7 @@ def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> 
     except (ConfigError, OSError):  # relative paths are ambiguous, or storage fails: a fit raises the error
         return guess
     if isinstance(guess.feature, Image):
-        sizes = [image.size[:2] for image in readable_facts]
+        sizes = [image.header[:2] for image in readable_facts]
         return _suggest_image_size(guess, guess.feature, sizes) if sizes else guess
     seconds = sorted(audio.seconds for audio in readable_facts if audio.seconds is not None)
     return _suggest_audio_length(guess, guess.feature, seconds) if seconds else guess

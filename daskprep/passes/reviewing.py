@@ -11,7 +11,7 @@ import pyarrow as pa
 from daskprep.display import join_names
 from daskprep.errors import CheckError, RejectedValueError, warn
 from daskprep.features.arrays import MIN_CELLS, encode_small_frame
-from daskprep.features.base import Contract
+from daskprep.features.base import Contract, drops_missing
 from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
 from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
@@ -128,16 +128,23 @@ def review_rows(
     """
     tallies = merge_tallies([one.tallies for one in census])
     if on_findings is None:
-        warn_about_cells("write", features, learned, tallies)
+        kept = {name: feature for name, feature in features.items() if not drops_missing(feature)}
+        warn_about_cells("write", kept, learned, tallies)
         return dict(learned)
     result = compare_tallies(features, learned, sum(one.rows for one in census), tallies)
     if result.findings and on_findings == "raise":
         raise CheckError(f"no rows are appended, since they differ from the rows of the fit: {result}")
-    if result.findings and on_findings == "warn":
-        messages = "; ".join(_describe(features, one) for one in result.findings)
+    # The account of losses names rows that are left out.
+    left_out = [name for name, feature in features.items() if drops_missing(feature)]
+    messages = [
+        _describe(features, one)
+        for one in result.findings
+        if one.feature not in left_out or one.kind not in ("missing", "unreadable")
+    ]
+    if messages and on_findings == "warn":
         warn(
-            f'append: the new rows differ from the rows of the fit: {messages}. Correct the rows; on_findings="raise" '
-            'refuses such rows, and on_findings="ignore" ends this warning'
+            f'append: the new rows differ from the rows of the fit: {"; ".join(messages)}. Correct the rows; '
+            'on_findings="raise" refuses such rows, and on_findings="ignore" ends this warning'
         )
     return _move_ranges(learned, tallies)
 

@@ -50,7 +50,7 @@ def test_vocabulary_as_lists_and_dicts(dataset):
     assert city["str2idx"] == {"<UNK>": 0, "Rome": 1, "Oslo": 2}
     assert city["str2freq"] == {"<UNK>": 5, "Rome": 10, "Oslo": 5}
     assert city["vocab_size"] == len(city["idx2str"])
-    assert city["preprocessing"]["most_common"] == 10_000
+    assert city["preprocessing"]["most_common"] is None
     assert city["preprocessing"]["computed_fill_value"] == "<UNK>"
 
 

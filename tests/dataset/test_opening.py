@@ -189,7 +189,7 @@ def test_damage_names_dataset(prep, tmp_path):
 
 
 CHANGES = [
-    ({"city": dp.Category(most_common=1)}, r"features\.city\.params\.most_common: 10000 and 1"),
+    ({"city": dp.Category(most_common=1)}, r"features\.city\.params\.most_common: None and 1"),
     ({"city": "set"}, r"features\.city\.type: category and set"),
     ({"more": dp.Number(column="price")}, r"features\.more, which only one has"),
 ]
