@@ -67,6 +67,10 @@ class RejectedValueError(DaskprepError, ValueError):
     """Error for an unusable value, if ``invalid="raise"`` or a split does not allow it."""
 
 
+class UnfilledCellError(RejectedValueError):
+    """Error for a missing value for which the fit learned no replacement, such as a label."""
+
+
 class CheckError(DaskprepError, ValueError):
     """Error for new rows that differ from the rows of the fit, if `Preprocessor.check` is to raise it."""
 

@@ -18,7 +18,8 @@ HERE = Path(__file__).parent
 # The kernel itself raises the warning that is ignored, whenever it stops.
 STRICT = "import warnings; warnings.simplefilter('error'); " + (
     "warnings.filterwarnings("
-    "'ignore', category=PendingDeprecationWarning, module='ipykernel')"
+    "'ignore', category=PendingDeprecationWarning, module='ipykernel'); "
+    "warnings.filterwarnings('ignore', 'information is lost in')"
 )
 
 

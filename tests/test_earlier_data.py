@@ -11,6 +11,7 @@ import json
 import sys
 import warnings
 import zipfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,9 @@ def test_earlier_dataset_is_read_unchanged(dataset):
     found = json.loads(json.dumps(recorded(dataset)))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
+        if name.startswith("order"):  # rows that did not fill a batch joined the last one
+            assert [list(chain(*rank)) for rank in found[name]] == [list(chain(*rank)) for rank in values], name
+            continue
         if not name.endswith("decoded"):
             assert found[name] == values, name
             continue

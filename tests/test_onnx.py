@@ -85,6 +85,7 @@ def run(path, frame):
     return dict(zip(names, session.run(None, inputs), strict=True))
 
 
+@pytest.mark.filterwarnings("ignore:encode: ")
 @pytest.mark.parametrize("count", [1, 2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_model_equals_encode(fitted, tmp_path, count):
     fitted.to_onnx(tmp_path / "prep.onnx")

@@ -241,6 +241,7 @@ def add_odd_cells(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(price=prices.map(str, na_action="ignore"), city=cities)
 
 
+@pytest.mark.filterwarnings("ignore:encode: ")
 @pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
 def test_every_new_row_is_encoded(table, tmp_path, labels):
     prep = make().fit(table)
@@ -262,6 +263,7 @@ def test_every_new_row_is_encoded(table, tmp_path, labels):
         assert len(np.asarray(prep.transform(frame))) == ROWS
 
 
+@pytest.mark.filterwarnings("ignore:encode: ")
 def test_single_rows_encode_as_in_a_frame(table):
     prep = make().fit(table)
     new = add_odd_cells(table).drop(columns=["sold", "days"]).assign(city="Rome")

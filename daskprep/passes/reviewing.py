@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from daskprep.display import join_names
-from daskprep.errors import CheckError, RejectedValueError, warn
+from daskprep.errors import CheckError, UnfilledCellError, warn
 from daskprep.features.arrays import MIN_CELLS, encode_small_frame
 from daskprep.features.base import Contract, drops_missing
 from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
@@ -64,19 +64,19 @@ def encode_new_rows(
 
     try:
         return encode(features)
-    except RejectedValueError:
+    except UnfilledCellError:
         if features.keys() == inputs.keys():
             raise
     arrays, unlabeled = encode(inputs), []
     for name in features.keys() - inputs.keys():
         try:
             arrays |= encode({name: features[name]})
-        except RejectedValueError:
+        except UnfilledCellError:
             unlabeled.append(name)
     names = join_names([f'"{name}"' for name in sorted(unlabeled)], 5)
     warn(
-        f"the rows are encoded without {names}: some have no label, or one that the fit did "
-        "not see, and a class is no replacement; encode the labeled rows alone to get their labels"
+        f"the rows are encoded without {names}: some have no label, and no class replaces it; encode the labeled rows "
+        "alone to get their labels"
     )
     return arrays
 
@@ -90,13 +90,13 @@ def warn_about_cells(
         for name, one in features.items()
         if name in tallies and any(getattr(tallies[name], kind) >= MIN_CELLS for kind in CELL_KINDS)
     }
-    messages = [
+    described = [
         _describe(features, one)
         for one in compare_tallies(frequent, learned, 0, tallies, ignore=set(KINDS).difference(CELL_KINDS)).findings
         if one.severity == "error" and (one.share or 0) > (one.expected or 0)
         if getattr(tallies[one.feature], one.kind) >= MIN_CELLS
     ]
-    if messages:
+    if messages := list(dict.fromkeys(described)):  # once if several features read the column
         warn(
             f'{caller}: {"; ".join(messages)}. If columns were read in another way than for the fit, such as "01067" '
             "as 1067, pass their types, as in pandas.read_csv(path, dtype=str); check(rows) shows all differences"
@@ -143,7 +143,7 @@ def review_rows(
     ]
     if messages and on_findings == "warn":
         warn(
-            f'append: the new rows differ from the rows of the fit: {"; ".join(messages)}. Correct the rows; '
+            f"append: the new rows differ from the rows of the fit: {'; '.join(messages)}. Correct the rows; "
             'on_findings="raise" refuses such rows, and on_findings="ignore" ends this warning'
         )
     return _move_ranges(learned, tallies)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.balance import PartitionRepeats
-from daskprep.errors import RejectedValueError
+from daskprep.errors import RejectedValueError, UnfilledCellError
 from daskprep.features.base import (
     Contract,
     Loss,
@@ -464,7 +464,7 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
     """Encode a completed column, and fill its remaining missing cells with the encoded fill value."""
     keeps = keeps_missing(feature)
     if parsed.null_count and learned.fill_value is None and not keeps:
-        raise RejectedValueError(
+        raise UnfilledCellError(
             f"{parsed.null_count:,} cells are missing, and nothing was learned to fill them with: leave out the "
             'rows, or the column of a target, or use missing_value_strategy="fill_with_const" with a fill_value'
         )

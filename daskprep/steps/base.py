@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from daskprep.errors import DaskprepError, RejectedValueError
+from daskprep.errors import DaskprepError, RejectedValueError, UnfilledCellError
 from daskprep.steps.cells import is_missing, text_of
 
 
@@ -211,7 +211,7 @@ class RowEncoder(ABC):
                     )
         values = self.apply_neighbours(values)
         if self.fill is None and any(value is None for value in values):
-            raise RejectedValueError(
+            raise UnfilledCellError(
                 "a value is missing, and no fill value was learned: pass a value, or fit with "
                 '"fill_with_const" and a fill_value'
             )

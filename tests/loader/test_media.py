@@ -544,7 +544,7 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
         return decode(self, cells, out)
 
     monkeypatch.setattr(ImageDecoder, "decode", watched)
-    monkeypatch.setattr("daskprep.loader.pipeline._SMALL_BYTES", 1)  # a batch is a window
+    monkeypatch.setattr("daskprep.loader.pipeline.SMALL_BYTES", 1)  # a batch is a window
     assert sum(len(batch["photo"]) for batch in train.loader(64, threads=8, cache=False, expand=False)) == ROWS
     # Two tasks for each thread are shared by the windows on their way: 8 and 8 of the first two, 6 of the third ...
     assert rows[:16] == [8] * 16
@@ -554,7 +554,7 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
 def test_batches_do_not_depend_on_decoding_windows(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
-    monkeypatch.setattr("daskprep.loader.pipeline._SMALL_BYTES", nbytes)
+    monkeypatch.setattr("daskprep.loader.pipeline.SMALL_BYTES", nbytes)
     monkeypatch.setattr("daskprep.loader.pipeline._DECODED_AHEAD", ahead)
     found = given(train.loader(16, expand=False, row_ids=True, cache=False))
     assert [row for row, _ in found] == [row for row, _ in expected]
