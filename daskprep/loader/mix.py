@@ -337,7 +337,12 @@ def _parse_weights(sources: Mapping[str, Split], weights: Mapping[str, float] | 
 
 
 # Entries of a fitted state that do not change how a row is encoded.
-_COUNTS = frozenset({"rows", "missing", "invalid", "invalid_samples", "str2freq"})
+_COUNTS = frozenset(
+    {
+        *("rows", "missing", "invalid", "invalid_samples", "str2freq", "clipped", "rounded", "cut_rows", "turned"),
+        *("value_edges", "value_counts", "hour_counts"),
+    }
+)
 
 
 # Parameters that do not change how a cell is encoded; the value for missing cells is in the learned state.

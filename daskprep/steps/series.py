@@ -240,7 +240,8 @@ class TimeseriesRowEncoder(RowEncoder):
         return _parse_single(cell)
 
     def losses(self, cell: Any) -> Sequence[str]:
-        return ("cut",) if not self.uses_neighbours and len(self.read(cell) or ()) > self.length else ()
+        numbers = None if self.uses_neighbours else self.read(cell)
+        return ("cut",) if numbers is not None and len(numbers) > self.length else ()
 
     def read_fill(self, fill: Any) -> NumberList | None:
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)

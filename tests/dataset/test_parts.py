@@ -65,7 +65,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         prep.write(table(90, 1_000 * number, few), paths[name], progress=False, block_rows=32)
     prep.grow(table(300, 5_000, many))
     for number, name in enumerate(SOURCES[1:3]):
-        prep.append(table(300, 5_000 + 1_000 * number, many), paths[name], progress=False, block_rows=50)
+        prep.append(
+            table(300, 5_000 + 1_000 * number, many), paths[name], progress=False, block_rows=50, on_findings="ignore"
+        )
     deleted = dp.open_dataset(paths["deleted"]).delete([0, *range(20, 60)], part=0)
     deleted.delete([*range(50, 100), 299], part=1)
     prep.write(table(50, 9_000, many), paths["new"], progress=False, block_rows=64)
