@@ -389,7 +389,7 @@ def test_two_ranks_share_rows_and_one_rank_resumes(tmp_path):
         seen = flat(batch for one in results for batch in one[rows][:STEPS])
         assert sorted(seen) == sorted(dataset[split].read("row_id")["row_id"].tolist())
     for rows in ("bare", "wrapped"):  # loaders without a DataModule
-        assert [len(batch) for batch in results[0][rows]][:-1] == [7] * 9
+        assert [len(batch) for batch in results[0][rows]][:-1] == [7] * 10
         seen = flat(batch for one in results for batch in one[rows])
         assert sorted(seen) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
     alone = fitted(data_of(dataset), tmp_path / "step=13.ckpt")
