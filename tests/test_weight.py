@@ -211,3 +211,9 @@ def test_unknown_type_error_omits_internal_types():
         dp.Preprocessor({"x": "weigh"}).fit(pd.DataFrame({"x": [1]}))
     assert "weight" not in str(caught.value)
     assert "audio" in str(caught.value)
+
+
+def test_cell_counts_include_weights():
+    frame = pd.DataFrame({"x": [1.0, None, 3.0], "pounds": [1.0, 2.0, 3.0]})
+    prep = dp.Preprocessor({"x": "number"}, weight="pounds").fit(frame)
+    assert prep.cell_counts(frame)["missing"].to_dict() == {"x": 1, "pounds": 0}

@@ -259,15 +259,16 @@ def _tally(
 def tally_parsed(
     features: Mapping[str, Contract], learned: Mapping[str, Any], parsed: Parsed, by_bin: ByBin
 ) -> dict[str, CellTally]:
-    """Return the counts of each feature, without weights, in a partition whose columns stay in `parsed`.
+    """Return the counts of each feature in a partition whose columns stay in `parsed`.
 
-    With `by_bin`, all cells or a sample are also counted in bins, and rows that a missing value drops are left out.
+    With `by_bin`, all cells or a sample are also counted in bins; weights and rows that a missing value drops are left
+    out.
     """
     keep, columns = kept_rows(features, parsed.columns) if by_bin else None, replace(parsed, columns={**parsed.columns})
     return {
         name: _tally_column(name, one, learned[name], columns, keep, by_bin)
         for name, one in features.items()
-        if one.kind != "weight"
+        if by_bin is None or one.kind != "weight"
     }
 
 

@@ -110,7 +110,10 @@ def use(state: State, folder: Path) -> None:
     prep = dp.Preprocessor.from_dict(state)
     assert repr(prep).startswith("Preprocessor(")
     card = prep._repr_html_()
-    assert card.count("</tr>") > len(prep.features) or "<div>Preprocessor: " in card  # a parameter error
+    is_error = (
+        "<div>Preprocessor: " in card or "<div>column &#34;" in card or "<div>column &quot;" in card
+    )  # of a parameter
+    assert card.count("</tr>") > len(prep.features) or is_error
     assert prep.to_config()["input_features" if not prep.targets else "output_features"]
     new = rows().head(2)
     prep.decode(prep.encode(new))
