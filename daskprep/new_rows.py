@@ -26,7 +26,7 @@ from daskprep.passes.checking import (
 )
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import learn_source
-from daskprep.passes.losses import tabulate_learned_losses, tabulate_losses, warn_about_losses
+from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
@@ -97,7 +97,8 @@ class NewRowsMixin:
         elif (counts := dataset.loss_counts) is not None:
             rows = dataset.layout.rows
             # Not `Dataset.losses`, which would read the fitted state again.
-            table = tabulate_losses(self.features_, self.learned_, counts, rows, dataset.rejects())
+            left_out = count_left_out(self.features_, dataset.rejects(), sum(rows.values()))
+            table = tabulate_losses(self.features_, self.learned_, counts, rows, left_out)
             options = {"rows": rows, "call": "dataset.losses()"}
         else:
             return

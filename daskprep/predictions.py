@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
 import weakref
@@ -23,6 +24,7 @@ from daskprep.balance import balanced_weights
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
 from daskprep.features import Binary
+from daskprep.features.arrays import MIN_CELLS
 from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
 from daskprep.features.media import MediaFeature
@@ -32,8 +34,10 @@ from daskprep.partitions import prepend_columns
 from daskprep.passes.encoding import find_encoding_contexts
 from daskprep.passes.engine import PartitionReader, Pass
 from daskprep.passes.fitting import bind_features
+from daskprep.passes.losses import LeftOut, count_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import CountedCells
 from daskprep.passes.table import (
+    LossMasks,
     Parsed,
     PartitionContext,
     completed_columns,
@@ -53,6 +57,7 @@ from daskprep.steps.predictions import (
     decode_batches,
 )
 from daskprep.storage.layout import SPLITS
+from daskprep.storage.manifest import LossCounts, add_losses
 
 if TYPE_CHECKING:
     import torch
@@ -190,7 +195,8 @@ class PredictionMixin:
         -------
         DataFrame
             The columns of `predictions`, one row per input row, in order. A pandas frame for pandas, and a lazy Dask
-            DataFrame with the same partitions for Dask frames and files; both have the index of the frame.
+            DataFrame with the same partitions for Dask frames and files; both have the index of the frame. For rows in
+            memory, ``attrs["losses"]`` has the records of the table of `Dataset.losses`.
 
         Examples
         --------
@@ -220,13 +226,19 @@ class PredictionMixin:
             run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
         contexts = find_encoding_contexts(features, learned, reader)
         counted = CountedCells(features, learned, source)
+        if source.in_memory:
+            run = dataclasses.replace(run, losses=[])
         work = reader.work(Pass("predict", counted.wrap(run), features, id_columns), contexts)
         if not source.in_memory:
             assert run.empty_result is not None
             return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
         predictions = pd.concat(partitions.map_partitions(work, "predict"), ignore_index=True)
         counted.warn("predict")
-        return prepend_columns(source.frame, names, predictions) if is_frame else predictions
+        if is_frame:
+            predictions = prepend_columns(source.frame, names, predictions)
+        assert run.losses is not None
+        predictions.attrs["losses"] = _report_losses(features, learned, run.losses, len(predictions))
+        return predictions
 
     @property
     def _decoders(self) -> dict[str, OutputDecoder]:
@@ -355,17 +367,32 @@ class ModelRun:
     batch_size: int
     ids: tuple[str, ...] = ()  # columns of the partition to copy to the front
     empty_result: pd.DataFrame | None = None  # predictions for a partition without rows
+    losses: list[LossCounts] | None = None  # to which the losses of partitions are appended
 
     def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
         """Encode the rows of a partition and return their predictions as a frame, with the columns `ids` in front."""
         rows = parsed.rows
         if not rows and self.empty_result is not None:
             return self.empty_result
-        columns = completed_columns(self.features, self.learned, context, parsed, table)
+        codes: dict[str, np.ndarray] = {}
+        columns = completed_columns(self.features, self.learned, context, parsed, table, missing_codes=codes)
         for name, feature in self.features.items():
             if isinstance(feature, MediaFeature) and pc.struct_field(columns[name].cells, "error").null_count < rows:
                 _warn_about_broken_media(name, feature)
-        arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), keep_media_cells=True))
+        keep, masks = np.ones(rows, bool), LossMasks()
+        arrays = dict(
+            encoded_outputs(
+                self.features,
+                self.learned,
+                columns,
+                keep,
+                keep_media_cells=True,
+                missing_codes=codes,
+                losses=masks,
+            )
+        )
+        if self.losses is not None:  # partitions run on several threads, and appending to a list is atomic
+            self.losses.append(count_losses(masks, keep))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)
         return (
@@ -420,7 +447,21 @@ class ModelRun:
         check_failures(failures, on_error, name, lambda: start + np.arange(len(cells)))
         if failures:
             _warn_about_broken_media(name, feature)
+            if self.losses is not None:
+                self.losses.append({name: {"unreadable": len(failures)}})
         return out
+
+
+def _report_losses(
+    features: Mapping[str, Feature], learned: Mapping[str, Learned], counts: Iterable[LossCounts], rows: int
+) -> list[dict[str, Any]]:
+    """Return the losses of rows as records, and warn about those that are not compared with the fit."""
+    totals: LossCounts = functools.reduce(add_losses, counts, {})
+    table = tabulate_losses(features, learned, {"": totals}, {"": rows}, LeftOut({}, rows))
+    uncompared = table[(table["cells"] >= MIN_CELLS) & ~table["cause"].isin(["missing", "unreadable", "unknown"])]
+    call = 'predictions.attrs["losses"]'
+    warn_about_losses(uncompared, features, learned, fitted=False, rows={"": rows}, call=call)
+    return cast("list[dict[str, Any]]", table.drop(columns="split").to_dict("records"))
 
 
 def _warn_about_broken_media(name: str, feature: MediaFeature) -> None:

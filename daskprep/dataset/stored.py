@@ -25,7 +25,7 @@ from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
-from daskprep.passes.losses import tabulate_losses
+from daskprep.passes.losses import count_left_out, tabulate_losses
 from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.steps.base import MISSING
 from daskprep.steps.saved import parse_state, read_targets
@@ -216,7 +216,9 @@ class StoredDataset:
         """
         if (counts := self.loss_counts) is None:
             return None
-        return tabulate_losses(self.features, self.learned, counts, self.layout.rows, self.rejects())
+        rows = self.layout.rows
+        left_out = count_left_out(self.features, self.rejects(), sum(rows.values()))
+        return tabulate_losses(self.features, self.learned, counts, rows, left_out)
 
     @property
     def layout(self) -> Layout:

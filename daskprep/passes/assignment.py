@@ -38,7 +38,7 @@ from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomS
 from daskprep.split.folds import PeriodAssignment
 from daskprep.split.rows import RandomAssignment, sample_rows
 
-RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], int]
+RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], Any]
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Assignment:
         """Count the rows of each partition by split; return the contexts and the counts of partitions.
 
         The contexts also get the border values from other partitions for `border_features`, which impute across
-        partitions. ``store_rejects(context, parsed, splits, repeats)`` is called in the task of each partition, and
-        returns the number of rejects that it stored.
+        partitions. ``store_rejects(context, parsed, splits, repeats)`` is called in the task of each partition; counts
+        have its result.
         """
         border_features = border_features or {}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +15,7 @@ from daskprep.errors import warn
 from daskprep.features import Feature, Learned
 from daskprep.features.base import Loss, drops_missing, keeps_missing, rows_seen
 from daskprep.features.media import MediaFeature
+from daskprep.passes.table import LossMasks
 from daskprep.storage.manifest import LossCounts, add_losses
 
 MIN_SHARE = 0.01
@@ -30,14 +32,21 @@ _REMEDIES = {
 _PHRASES = {"missing": "missing and imputed", "padded": "windows with padding"}
 
 
+class LeftOut(NamedTuple):
+    """The number of rows that each column left out, and of all rows."""
+
+    columns: Mapping[str, int]
+    total: int
+
+
 def tabulate_losses(
     features: Mapping[str, Feature],
     learned: Mapping[str, Learned],
     counts: Mapping[str, LossCounts],
     rows: Mapping[str, int],
-    rejects: pa.Table,
+    left_out: LeftOut,
 ) -> pd.DataFrame:
-    """Return the losses of written rows as a table, from counts and rows by split, and the rejected rows."""
+    """Return the losses of encoded rows as a table, from counts and rows by split, and the rows left out."""
     # Only the fit opens files of images and audio: a sample of them.
     sampled = {
         name: {str(cause): round(n / learned[name].rows * rows["train"]) for cause, n in causes.items()}
@@ -46,16 +55,28 @@ def tabulate_losses(
     }
     counts = {split: add_losses(own, sampled) if split == "train" else own for split, own in counts.items()}
     losses = [(name, split, cause, n, n / rows[split]) for name, split, cause, n in _lossy(features, counts)]
+    losses += [(name, "", LEFT_OUT, n, n / left_out.total) for name, n in left_out.columns.items()]
+    order: dict[str, int] = {name: number for number, name in enumerate(features)}
+    return pd.DataFrame(sorted(losses, key=lambda loss: order.get(str(loss[0]), len(order))), columns=_COLUMNS)
+
+
+def count_left_out(features: Mapping[str, Feature], rejects: pa.Table, kept: int) -> LeftOut:
+    """Return the number of rows that columns left out beside the `kept` rows, from the table of rejects."""
     filled = [name for name, one in features.items() if getattr(one, "on_error", "") == "fill"]
     is_medium = pc.is_in(rejects["column"], pa.array(filled, pa.string()))
     is_filled = pc.and_(is_medium, pc.not_equal(rejects["reason"], "missing"))
     left_out = rejects.filter(pc.invert(is_filled))
     ids = [name for name in ("dataset", "row_id") if name in left_out.column_names]
-    total = sum(rows.values()) + len(left_out.group_by(ids).aggregate([]))
-    columns = left_out["column"].value_counts().to_pylist()
-    losses += [(one["values"], "", LEFT_OUT, one["counts"], one["counts"] / total) for one in columns]
-    order: dict[str, int] = {name: number for number, name in enumerate(features)}
-    return pd.DataFrame(sorted(losses, key=lambda loss: order.get(str(loss[0]), len(order))), columns=_COLUMNS)
+    columns = {one["values"]: one["counts"] for one in left_out["column"].value_counts().to_pylist()}
+    return LeftOut(columns, kept + len(left_out.group_by(ids).aggregate([])))
+
+
+def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
+    """Return the number of cells of each feature and cause that has any; a row counts once per copy."""
+    return {
+        name: {str(cause): int(repeats[mask].sum()) for cause, mask in sorted(causes.items()) if mask.any()}
+        for name, causes in masks.items()
+    }
 
 
 def tabulate_learned_losses(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> pd.DataFrame:
@@ -93,19 +114,20 @@ def warn_about_losses(
     targets: Collection[str] = (),
     *,
     fitted: bool,
+    compared: bool = True,
     rows: Mapping[str, int] | None = None,
     call: str = "",
 ) -> None:
     """Warn with one line about the largest losses of at least `MIN_SHARE`, and about all labels that are not readable.
 
     `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the fit has seen the
-    training rows, and has warned about their unreadable cells. It is for `check` to compare unknown values of other
-    rows with the fit, and hashing is what a parameter requests.
+    training rows, and has warned about their unreadable cells. `compared`: unknown values of other rows are compared
+    with the fit elsewhere. Hashing is what a parameter requests.
     """
 
     def is_reported(cause: str, split: str) -> bool:
         is_trained_on = fitted and split == "train"
-        return is_trained_on if cause == "unreadable" else cause == "unknown" and not is_trained_on
+        return is_trained_on if cause == "unreadable" else cause == "unknown" and compared and not is_trained_on
 
     totals: dict[tuple[str, str], tuple[int, float]] = {}
     for name, split, cause, cells, share in losses.itertuples(index=False, name=None):

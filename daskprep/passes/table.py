@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +73,7 @@ class PartitionCensus:
     split: Any = None  # result of `Splitter.census`; None without a split
     # Rows of train, validation and test, once assigned; a repeated row counts once per copy.
     counts: tuple[int, ...] = ()
-    rejects: int = 0  # rejects stored: pairs of a dropped row and a reason
+    rejects: Any = 0  # in a write, the rejects stored: pairs of a dropped row and a reason
     left_out: int = 0  # rows that belong to no split, such as rows dropped for a missing or unreadable value
     tallies: Any = None
     """Counts of cells by feature, if the rows are compared with the rows of a fit."""
@@ -414,6 +414,10 @@ def completed_columns(
     return columns
 
 
+LossMasks: TypeAlias = dict[str, Mapping[Loss, np.ndarray]]
+"""Masks of the rows whose encoding lacks information of the cell, by feature and cause."""
+
+
 def encoded_outputs(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
@@ -422,7 +426,7 @@ def encoded_outputs(
     *,
     keep_media_cells: bool = False,
     missing_codes: Mapping[str, np.ndarray] | None = None,
-    losses: dict[str, Mapping[Loss, np.ndarray]] | None = None,
+    losses: LossMasks | None = None,
 ) -> Iterator[tuple[str, Any]]:
     """Yield the encoded arrays of the kept rows by output, feature by feature; columns are removed from `columns`.
 

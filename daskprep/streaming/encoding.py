@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +15,20 @@ from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import decode_cells
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_fold_numbers
-from daskprep.passes.table import Parsed, PartitionContext, completed_columns, encoded_outputs
+from daskprep.passes.losses import count_losses
+from daskprep.passes.table import LossMasks, Parsed, PartitionContext, completed_columns, encoded_outputs
 from daskprep.permutation import Integers, permute
 from daskprep.split import TRAIN
 from daskprep.storage.arrays import ROW_ID
+from daskprep.storage.manifest import LossCounts
 from daskprep.writing.encoded import EncodedOrCells, take
 
-EncodedRows: TypeAlias = Sequence[EncodedOrCells]
-"""One array for each group of outputs."""
+
+class EncodedPartition(NamedTuple):
+    """Rows of a partition: one array for each group of outputs, and the losses of all rows of the partition."""
+
+    arrays: Sequence[EncodedOrCells]
+    losses: LossCounts
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Encoding:
     groups: Sequence[tuple[str, ...]]  # outputs of each array; several outputs are scalars of one type
     decodes: bool  # whether to decode images and audio
 
-    def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> EncodedRows:
+    def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> EncodedPartition:
         """Return the encoded rows of the split in a partition, repeated as balancing requires, an array per group.
 
         `parsed` are its parsed columns, and `table` its columns that determine split, repeats and folds.
@@ -44,16 +50,24 @@ class Encoding:
         splits, repeats = Assignment(self.dropping, learned=self.learned).assign(context, parsed, table)
         keep = splits == self.code
         row_ids = context.first_row + np.flatnonzero(keep)
-        columns = completed_columns(self.features, self.learned, context, parsed, table, splits=splits)
+        codes: dict[str, np.ndarray] = {}
+        columns = completed_columns(
+            self.features, self.learned, context, parsed, table, missing_codes=codes, splits=splits
+        )
         add_fold_numbers(self.features, context, table, columns, splits == TRAIN)
         rows: dict[str, EncodedOrCells] = {ROW_ID.name: row_ids}
-        for name, column in encoded_outputs(self.features, self.learned, columns, keep, keep_media_cells=True):
+        losses: LossMasks = {}
+        kept = {name: own[keep] for name, own in codes.items()}
+        for name, column in encoded_outputs(
+            self.features, self.learned, columns, keep, keep_media_cells=True, missing_codes=kept, losses=losses
+        ):
             stores_cells = not isinstance(column, np.ndarray)
             rows[name] = self._decode_media(name, column, row_ids) if stores_cells and self.decodes else column
         order = np.repeat(np.arange(len(row_ids)), repeats[keep])
         is_in_order = np.array_equal(order, np.arange(len(row_ids)))
         arrays = [_stack_columns([rows.pop(name) for name in names]) for names in self.groups]
-        return arrays if is_in_order else [take(array, order) for array in arrays]
+        counts = count_losses(losses, repeats[keep])
+        return EncodedPartition(arrays if is_in_order else [take(array, order) for array in arrays], counts)
 
     def _decode_media(self, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
         """Return the decoded images or audio of the output `name`; raise MediaError for a broken one, if so set."""
@@ -123,18 +137,18 @@ class PartitionSpan:
         index = np.arange(self.first, self.first + self.rows)
         return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
 
-    def check(self, rows: EncodedRows) -> None:
+    def check(self, rows: EncodedPartition) -> None:
         """Raise CorruptDatasetError if the number of encoded rows differs from the planned number."""
-        if len(rows[0]) != self.rows:
+        if (count := len(rows.arrays[0])) != self.rows:
             raise CorruptDatasetError(
-                f"it has {len(rows[0]):,} rows, but had {self.rows:,} when they were counted: the source has changed, "
+                f"it has {count:,} rows, but had {self.rows:,} when they were counted: the source has changed, "
                 "or is computed differently each time; persist it, or write it to files first"
             )
 
 
-def select_own_rows(rows: EncodedRows, selection: tuple[PartitionSpan, RankShare]) -> EncodedRows:
+def select_own_rows(rows: EncodedPartition, selection: tuple[PartitionSpan, RankShare]) -> EncodedPartition:
     """Return the rows of a partition that belong to a rank, from the partition's span and the rank's share."""
     span, share = selection
     span.check(rows)
     own = np.flatnonzero(share.rank_positions(span.positions()) >= 0)
-    return [take(column, own) for column in rows]
+    return EncodedPartition([take(column, own) for column in rows.arrays], rows.losses)

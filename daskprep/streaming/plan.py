@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,16 +28,18 @@ from daskprep.options import SharedOptions
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_first_rows, fold_columns
 from daskprep.passes.engine import PartitionReader, Pass
-from daskprep.passes.table import PartitionContext, source_columns
+from daskprep.passes.losses import LeftOut, count_left_out
+from daskprep.passes.table import Parsed, PartitionContext, source_columns
 from daskprep.permutation import Integers
 from daskprep.sources import FileSource, PreparedSource, Source
 from daskprep.sources.frames import PandasSource
 from daskprep.sources.opening import ComposedSource
-from daskprep.split import Splitter
+from daskprep.split import DROPPED, Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.streaming.encoding import Encoding, select_own_rows
 from daskprep.writing.plan import SPLITS, Placement
+from daskprep.writing.rejects import list_rejects
 from daskprep.writing.versions import Recipe
 
 _MAX_NAMED = 5
@@ -183,6 +186,7 @@ class StreamPlan:
     columns: list[str]  # that determine split, repeats and folds
     contexts: list[PartitionContext]  # of each partition: the values that it needs from other partitions
     placement: Placement  # rows of each partition in the source, and in each split with repeats
+    left_out: LeftOut
 
     def sizes(self, split: str) -> Integers:
         """Return the number of rows of each partition in a split; raise ConfigError if the split has no rows."""
@@ -216,17 +220,28 @@ def plan_stream(
     needed_state = {name: learned[name] for name in needed_features}
     assignment = dataclasses.replace(assignment, features=needed_features, learned=needed_state)
     contexts = assignment.make_contexts(reader, outputs)
-    contexts, partition_counts = assignment.count_partitions(reader, contexts, border_features)
+
+    def count_rejects(context: PartitionContext, parsed: Parsed, splits: Integers, repeats: Integers) -> Counter[str]:
+        if not (splits == DROPPED).any():
+            return Counter()
+        rejects = list_rejects(assignment.dropping, needed_state, parsed, 0, splits, split)
+        return Counter(count_left_out(assignment.dropping, rejects, 0).columns)
+
+    contexts, partition_counts = assignment.count_partitions(reader, contexts, border_features, count_rejects)
     rows = [part.rows for part in partition_counts]
+    placement = Placement.from_counts(rows, [part.counts for part in partition_counts])
+    left_out = sum(part.left_out for part in partition_counts)
+    columns = sum((part.rejects for part in partition_counts), Counter[str]())
     plan = StreamPlan(
         assignment.dropping,
         [*assignment.columns, *fold_columns(outputs)],
         add_first_rows(contexts, rows),
-        Placement.from_counts(rows, [part.counts for part in partition_counts]),
+        placement,
+        LeftOut(columns, sum(placement.rows.values()) + left_out),
     )
     if not (row_count := sum(rows)):
         raise ColumnError("the data has no rows: nothing to stream")
-    if left_out := sum(part.left_out for part in partition_counts):
+    if left_out:
         reasons = [f"they are {split.exclusion_reason}"] if split is not None and split.exclusion_reason else []
         if names := join_names([f'"{name}"' for name in plan.dropping], _MAX_NAMED):
             reasons.append(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Unpack
 
+import pandas as pd
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
@@ -32,8 +34,10 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
 from daskprep.options import BatchOptions, SharedOptions, StreamOptions, check_count, parse_bytes, with_options
 from daskprep.passes.fitting import with_base_folders
+from daskprep.passes.losses import LEFT_OUT, tabulate_losses, warn_about_losses
 from daskprep.permutation import Integers
 from daskprep.sources import Source
+from daskprep.storage.manifest import LossCounts, add_losses
 from daskprep.streaming.plan import (
     StreamContents,
     digest_stream,
@@ -145,6 +149,8 @@ class Stream(BatchIterator):
                 "use a smaller batch_size"
             )
         self._first_epoch = 0
+        self._losses: dict[int, LossCounts] = {}  # of the partitions encoded so far
+        self._is_warned = False
 
     @property
     def _rows(self) -> int:
@@ -236,7 +242,7 @@ class Stream(BatchIterator):
             if job.digest is None and executor.is_distributed and self._resolve_ranks()[1] > 1:
                 self._warn_unshared()
             contexts, row_bytes = self._plan.contexts, contents.row_bytes
-            source = WindowBlocks(executor, contexts, groups, row_bytes, self.window_bytes, times)
+            source = WindowBlocks(executor, contexts, groups, row_bytes, self.window_bytes, times, self._losses)
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
             settings = Settings(0, threads, decodes=bool(media), single_block_windows=True)
             epochs, transfer = self._epochs(epoch, stop, rows_before), DeviceTransfer(self.device)
@@ -264,6 +270,34 @@ class Stream(BatchIterator):
             cause = f"{made_by} or the rows that it prepares cannot be identified in other processes"
             remedy = "define the function in a separate module, without sets, and stream files"
         warn(f"{self.source!r}: every rank encodes all partitions separately, since {cause}; {remedy} to share them")
+
+    def losses(self) -> pd.DataFrame:
+        """Return the losses of the rows encoded so far, over all ranks: of all rows after an epoch.
+
+        It has the columns of `Dataset.losses`. Files of images and audio that cannot be decoded are not in it, but
+        counted in `stats`. A warning at the end of the first epoch names the largest losses.
+        """
+        return self._tabulate_losses()[0]
+
+    def _tabulate_losses(self) -> tuple[pd.DataFrame, dict[str, int]]:
+        """Return the table of losses, and the number of rows behind it by split."""
+        counted = dict(self._losses)
+        sizes = self._order.sizes
+        rows = {self.split: sum(int(sizes[number]) for number in counted)}
+        totals: LossCounts = functools.reduce(add_losses, counted.values(), {})
+        features = self._contents.features
+        return tabulate_losses(features, self._contents.learned, {self.split: totals}, rows, self._plan.left_out), rows
+
+    def _advance(self, schedule: Schedule, stop: int) -> None:
+        super()._advance(schedule, stop)
+        if stop == len(schedule) and not schedule.rows_before and schedule.rank == 0 and not self._is_warned:
+            self._is_warned = True
+            table, rows = self._tabulate_losses()
+            # A warning about rows left out precedes the first epoch.
+            table, is_new = table[table["cause"] != LEFT_OUT], self.split != "train"
+            features, learned = self._contents.features, self._contents.learned
+            call = "stream.losses()"
+            warn_about_losses(table, features, learned, fitted=False, compared=is_new, rows=rows, call=call)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""

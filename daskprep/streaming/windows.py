@@ -28,7 +28,8 @@ from daskprep.partitions import PartitionExecutor, PartitionRequest
 from daskprep.passes.table import PartitionContext
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.storage.arrays import ROW_ID
-from daskprep.streaming.encoding import EncodedRows, PartitionSpan, RankShare
+from daskprep.storage.manifest import LossCounts
+from daskprep.streaming.encoding import EncodedPartition, PartitionSpan, RankShare
 
 # One partition in progress and one waiting, so that a thread is never idle.
 _PARTITIONS_PER_THREAD = 2
@@ -251,7 +252,7 @@ class WindowRows(ResidentBlock):
         cells = sum(cells.nbytes for cells in self._cells.values())
         return cells + sum(array.nbytes for array in (*self.arrays.values(), self._row_numbers, self.order))
 
-    def add(self, span: PartitionSpan, first_number: int, rows: EncodedRows, *, chosen: bool) -> None:
+    def add(self, span: PartitionSpan, first_number: int, rows: EncodedPartition, *, chosen: bool) -> None:
         """Copy this rank's rows of a partition into the window.
 
         `first_number` is the row number of the partition's first row in the split. `chosen` is whether `rows` contains
@@ -270,7 +271,7 @@ class WindowRows(ResidentBlock):
         self._row_numbers[slots] = first_number + own
         self.order[rank_positions[own] - self.own.start] = np.arange(slots.start, slots.stop)
         all_rows = chosen or len(own) == span.rows
-        for group, column in zip(self._groups, rows, strict=True):
+        for group, column in zip(self._groups, rows.arrays, strict=True):
             if group in self._cells:
                 cells = column if all_rows else column.take(pa.array(own))
                 with self._lock:
@@ -294,14 +295,19 @@ class WindowBlocks:
         row_bytes: int,
         window_bytes: int,
         times: StreamTimes,
+        losses: dict[int, LossCounts],
     ) -> None:
-        """Start without windows; a row takes `row_bytes` in a window, and all windows at most `window_bytes`."""
+        """Start without windows; a row takes `row_bytes` in a window, and all windows at most `window_bytes`.
+
+        The losses of each partition that arrives are stored in `losses`, by the number of the partition.
+        """
         self._executor = executor
         self._contexts = contexts
         self._groups = list(groups)
         self._row_bytes = row_bytes
         self._free_bytes = self._window_bytes = window_bytes
         self._times = times
+        self._losses = losses
         self._missing: dict[WindowRows, int] = {}  # number of partitions that have not arrived, by window in memory
         self._waiting: deque[tuple[WindowRows, PartitionRequest, PartitionSpan]] = deque()
         self._requests: dict[WindowRows, list[PartitionRequest]] = {}
@@ -420,7 +426,9 @@ class WindowBlocks:
             return
         try:
             first_number = int(window.epoch.first_numbers[request.number])
-            window.add(span, first_number, future.result(), chosen=request.then is not None)
+            rows = future.result()
+            window.add(span, first_number, rows, chosen=request.then is not None)
+            self._losses[request.number] = rows.losses
             # The number of workers changes, and requesting it from the scheduler takes time.
             if (now := time.monotonic()) - self._polled_at > _POLL_SECONDS:
                 self._polled_at, self._max_partitions = now, _PARTITIONS_PER_THREAD * self._executor.concurrency()

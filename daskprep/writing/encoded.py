@@ -41,7 +41,7 @@ from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_fold_numbers, fold_columns
 from daskprep.passes.engine import PartitionReader, make_columnless_rows
 from daskprep.passes.scratch import read_saved_table, scratch_name
-from daskprep.passes.table import PartitionContext, completed_columns, encoded_outputs
+from daskprep.passes.table import LossMasks, PartitionContext, completed_columns, encoded_outputs
 from daskprep.permutation import make_key, permute
 from daskprep.split import DROPPED, TRAIN
 from daskprep.storage.arrays import ROW_ID, Output
@@ -404,7 +404,7 @@ class Encode:
         kept_codes = {name: codes[keep] for name, codes in missing_codes.items()}
 
         def outputs() -> Iterator[tuple[str, EncodedOrCells]]:
-            losses: dict[str, Mapping[Loss, np.ndarray]] = {}
+            losses: LossMasks = {}
             yield ROW_ID.name, row_ids
             yield from encoded_outputs(
                 self.features,

@@ -150,6 +150,69 @@ def test_losses_are_those_counted_by_hand(tmp_path, column, feature, cause, mask
     assert sum("information is lost" in one and '"x"' in one for one in messages) == is_named
 
 
+def lost_by(*causes: str) -> dict[str, Any]:
+    """Return features of all settings that lose information by one of the causes."""
+    settings = zip(IDS, SETTINGS, strict=True)
+    return {name: clone(one).set_params(column=column) for name, (column, one, cause, _) in settings if cause in causes}
+
+
+CAUSES = [("left out",), ("missing", "unreadable"), ("unknown", "hashed"), ("cut", "clipped", "rounded", "padded")]
+
+
+def is_warned(caught: list[warnings.WarningMessage], causes: tuple[str, ...]) -> bool:
+    """Return whether one warning names one of the causes; no cause is named by two."""
+    texts = [text for one in caught if "information is lost" in (text := str(one.message))]
+    assert len(texts) <= 1
+    return any(f"%) {cause}" in text for text in texts for cause in causes)
+
+
+@pytest.mark.parametrize("causes", CAUSES, ids=str)
+def test_streams_have_the_losses_of_a_write(tmp_path, causes):
+    features, balance = {**lost_by(*causes), "flag": "binary"}, dp.Oversample("flag", ratio=0.8)
+    prep = dp.Preprocessor(features, targets="flag", split=dp.RandomSplit((0.6, 0.2, 0.2)), balance=balance)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        written = prep.fit(TABLE).write(TABLE, tmp_path / "a.dp").losses()
+        for partitions, rank, ranks, split in [(1, 0, 1, "validation"), (5, 0, 2, "train"), (5, 1, 2, "train")]:
+            caught.clear()
+            rows = dd.from_pandas(TABLE, npartitions=partitions)
+            stream = prep.stream(rows, 32, epochs=2, rank=rank, world_size=ranks, split=split)
+            for _ in stream:
+                pass
+            expected = written[written["split"].isin([split, ""])].reset_index(drop=True)
+            pd.testing.assert_frame_equal(stream.losses(), expected)
+            is_named = rank == 0 and causes != ("left out",) and ("unknown" not in causes or split == "train")
+            assert is_warned(caught, causes) == is_named
+
+
+@pytest.mark.parametrize("causes", CAUSES[1:], ids=str)
+def test_predictions_have_the_losses_of_a_write(tmp_path, causes):
+    labeled = TABLE[TABLE["flag"].notna()].reset_index(drop=True)
+    features = {name: one for name, one in lost_by(*causes).items() if one.column != "label"}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prep = dp.Preprocessor({**features, "n": dp.Number(column="row"), "flag": "binary"}, targets="flag", split=None)
+        written = prep.fit(labeled).write(labeled, tmp_path / "a.dp").losses()
+        caught.clear()
+        predicted = prep.predict(labeled, lambda batch: batch["n"])
+    assert predicted.attrs["losses"] == written.drop(columns="split").to_dict("records")
+    assert is_warned(caught, causes) == ("cut" in causes)
+
+
+def test_losses_of_a_stream_that_was_left_early():
+    rows = dd.from_pandas(TABLE, npartitions=8)
+    prep = dp.Preprocessor({"gaps": "number"}, split=None)
+    with pytest.warns(UserWarning, match="prep.losses_ lists all"):
+        prep.fit(rows)
+    stream = prep.stream(rows, 16, shuffle=False, window="3KB")
+    assert stream.losses().empty
+    next(iter(stream))
+    [(_, _, _, cells, share)] = stream.losses().to_numpy().tolist()
+    counted = round(cells / share)
+    assert 16 <= counted < ROWS
+    assert cells == TABLE["gaps"].head(counted).isna().sum()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_clean_tables_have_no_losses(tmp_path, seed):
     rng = np.random.default_rng(seed)
