@@ -213,6 +213,23 @@ def test_losses_of_a_stream_that_was_left_early():
     assert cells == TABLE["gaps"].head(counted).isna().sum()
 
 
+@pytest.mark.parametrize(("column", "feature", "cause", "mask"), SETTINGS, ids=IDS)
+def test_fit_alone_counts_all_or_what_the_docs_name(column, feature, cause, mask):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prep = dp.Preprocessor({"x": clone(feature).set_params(column=column)}, split=None).fit(TABLE)
+    own = prep.losses_.query("cause == @cause")["cells"].tolist()
+    is_text, is_bag = isinstance(feature, dp.Text | dp.Sequence), isinstance(feature, dp.Set | dp.Bag)
+    not_counted = (
+        (cause == "unknown" and (is_text or is_bag))
+        or (cause == "cut" and is_bag)
+        or cause in ("hashed", "padded")
+        or getattr(feature, "clip_quantiles", None)
+        or getattr(feature, "outlier_strategy", None)
+    )
+    assert own == ([] if not_counted else [mask().sum()])
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_clean_tables_have_no_losses(tmp_path, seed):
     rng = np.random.default_rng(seed)
