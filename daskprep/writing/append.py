@@ -35,11 +35,10 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     parts = stored_parts(dataset)
     record = resolved_record(source_record(source, options))
     records = [resolved_record(part.manifest.source) for part in parts]
+    is_purged = None in listed_versions(root, parts).states
     if record is not None and record in records:
         finish_cleaning(root, parts[0].manifest)
-        has_them = "has these rows already"
-        if None in listed_versions(root, parts).states:
-            has_them = "has these rows already, but those that purge removed"
+        has_them = f"has these rows already{', but those that purge removed' * is_purged}"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
         return dataset
     known = set(chain.from_iterable(map(_recorded_files, records)))
@@ -48,6 +47,15 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
         new = join_names([file[0] for file in files if file not in known])
         remedy = f", but not of all files: pass only {new}" if new else ": pass new files, or another version="
         raise ConfigError(f"{root.url} has the rows of {join_names(repeated)} already{remedy}")
+    if is_purged:  # the records of sources are all that a purge keeps
+        own = resolved_record(source.record)
+        named = {file[0] for file in _recorded_files(own)} & {file[0] for file in known}
+        if named or (own is not None and own in records):
+            origin = join_names(sorted(named)) or "the frame"
+            warn(
+                f"append: purge removed rows of {root.url}, and they return if {origin} still has them: take them out "
+                "of the source, then delete and purge them again"
+            )
     folder = root / part_folder(len(parts))
     try:
         write_source(recipe, source, folder, options)

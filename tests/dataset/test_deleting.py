@@ -6,6 +6,8 @@ import io
 import json
 import pickle
 import shutil
+import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -438,7 +440,29 @@ def test_writes_of_purged_source_name_remedy(tmp_path, carrier):
         UserWarning, match="has these rows already, but those that purge removed, so that they are not appended"
     ):
         assert len(prep.append(rows, path, progress=False)["train"]) == 3
+    with pytest.warns(UserWarning, match="append: purge removed rows of .*, and they return if .* still has them"):
+        prep.append(rows, path, version="again", progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prep.append(pd.DataFrame({"c": [*"bb"]}), path, progress=False)
     assert len(prep.fit_write(rows, path, overwrite=True, progress=False)["train"]) == 4
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_append_of_changed_file_warns_of_purged_rows(tmp_path, splits):
+    def rows(cells: str, file: str) -> Any:
+        pd.DataFrame({"c": [*cells]}).to_csv(tmp_path / file, index=False)
+        return {"train": tmp_path / file} if splits else tmp_path / file
+
+    prep, path = dp.Preprocessor({"c": "category"}), tmp_path / "a.dp"
+    prep.fit_write(rows("abacc", "a.csv"), path, progress=False).delete([1])
+    dp.open_dataset(path).purge()
+    prep = dp.Preprocessor.from_dataset(path)
+    with pytest.warns(UserWarning, match=r'append: purge removed rows .*, and they return if .*a\.csv" still has them'):
+        prep.append(rows("abaccc", "a.csv"), path, progress=False, on_findings="ignore")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prep.append(rows("ac", "b.csv"), path, progress=False, on_findings="ignore")
 
 
 def test_list_of_deleted_rows_is_read_in_any_order(tmp_path, monkeypatch):
