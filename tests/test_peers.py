@@ -31,3 +31,15 @@ def test_polars_peer_has_the_same_vocabularies_and_ids(tmp_path):
         assert digest["tags"].pop("sum") > digest["tags"].pop("real") > 0
     assert theirs == ours
     assert list(ours) == ["c10", "c1k", "c100k", "c2m", "tags", "text"]
+
+
+@pytest.mark.slow
+def test_quality_benchmark_resumes_and_shows_all_rows(tmp_path):
+    command = [sys.executable, BENCHMARKS / "quality.py", "--results", tmp_path / "found", "--only", "ids"]
+    for tools in ("daskprep,by hand", "daskprep,tabular_pipeline,TableVectorizer"):
+        subprocess.run([*command, "run", "--models", "linear", "--tools", tools], check=True)
+    lines = [json.loads(line) for line in (tmp_path / "found").read_text().splitlines()]
+    assert [line["tool"] for line in lines] == ["daskprep", "by hand", "tabular_pipeline", "TableVectorizer"]
+    shown = subprocess.run([*command, "show"], capture_output=True, text=True, check=True).stdout
+    assert f"{sum(map(sum, lines[0]['scores'])) / 5:.3f}" in shown.splitlines()[2]
+    assert "| linear | 1 |" in shown
