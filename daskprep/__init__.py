@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Set,
         TargetEncoding,
         Text,
+        TextComponents,
         Timeseries,
         Vector,
     )
@@ -56,7 +57,7 @@ _HOMES = {
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
         "Audio", "Bag", "Binary", "Boxes", "Category", "Date", "Embedding", "Feature", "H3", "Image", "Keypoints",
-        "Number", "Sequence", "Set", "TargetEncoding", "Text", "Timeseries", "Vector",
+        "Number", "Sequence", "Set", "TargetEncoding", "Text", "TextComponents", "Timeseries", "Vector",
     ),
     "loader": ("CenterCrop", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
     "preprocessor": ("Preprocessor",),
@@ -78,8 +79,8 @@ __all__ = [
     "Embedding", "Feature", "FixedSplit", "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold",
     "Keypoints", "Manager", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Number", "Oversample", "Packing",
     "Preprocessor", "RandomCrop", "RandomSplit", "Sequence", "Set", "StratifiedSplit", "TargetEncoding", "Text",
-    "TimeSeriesSplit", "Timeseries", "Undersample", "Vector", "infer_features", "jagged", "open_dataset", "prepared",
-    "read_files", "repair",
+    "TextComponents", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector", "infer_features", "jagged",
+    "open_dataset", "prepared", "read_files", "repair",
 ]  # fmt: skip
 
 

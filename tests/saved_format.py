@@ -263,6 +263,7 @@ def features() -> dict[str, Any]:
         "steps_end": dp.Sequence(add_start_stop=True, max_sequence_length=4, truncation="keep_end", column="text"),
         "text": "text",
         "text_both": dp.Text(level="both", column="text"),
+        "text_components": dp.TextComponents(size=2, column="text"),
         "series": dp.Timeseries(padding_value=-1.0, timeseries_length_limit=4),
         "series_end": dp.Timeseries(timeseries_length_limit=2, truncation="keep_end", column="series"),
         "series_comma": dp.Timeseries(tokenizer="comma", padding="left", column="series"),

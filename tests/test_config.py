@@ -142,7 +142,9 @@ def test_other_types_raise(config):
 
 # Without types that have required parameters, such as a target encoding, or no configuration.
 LUDWIG_KINDS = [
-    kind for kind in FEATURES if kind not in ("target_encoding", "boxes", "keypoints", "embedding", "weight")
+    kind
+    for kind in FEATURES
+    if kind not in ("target_encoding", "text_components", "boxes", "keypoints", "embedding", "weight")
 ]
 
 

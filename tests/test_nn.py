@@ -53,6 +53,7 @@ TYPES = {
     "sequence": (dp.Sequence(column="words"), 4),
     "left": (dp.Sequence(column="words", padding="left"), 4),
     "text": (dp.Text(column="words", level="both", missing_indicator=True), 10),
+    "text_components": (dp.TextComponents(column="row", size=3), 3),
     "vector": (dp.Vector(column="point"), 2),
     "date": (dp.Date(column="day"), 9),
     "cyclic": (dp.Date(column="day", parts=["weekend"], cyclic=["month"]), 3),

@@ -16,13 +16,14 @@ from daskprep.features.number import Number
 from daskprep.features.sequence import Sequence, Text
 from daskprep.features.set import Bag, Set
 from daskprep.features.target_encoding import TargetEncoding
+from daskprep.features.text_components import TextComponents
 from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
 from daskprep.features.weight import Weight
 
 _TYPES: tuple[type[Feature], ...] = (
-    Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
-    Boxes, Keypoints, Embedding, Weight,
+    Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, TextComponents, Timeseries, Vector, Date, H3,
+    Image, Audio, Boxes, Keypoints, Embedding, Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
 USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

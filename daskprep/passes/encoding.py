@@ -21,6 +21,7 @@ from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
 from daskprep.features.sequence import Sequence as SequenceFeature
+from daskprep.features.text_components import LearnedTextComponents, TextComponents
 from daskprep.features.tokens import any_in_list, token_lists
 from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
@@ -199,7 +200,9 @@ def mask_cells(
 
 
 def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
-    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing."""
+    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing of values."""
+    if isinstance(feature, TextComponents) and isinstance(learned, LearnedTextComponents):
+        return feature.mask_unknown(parsed, feature.encode(parsed, learned))
     unseen = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)

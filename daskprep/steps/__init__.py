@@ -18,8 +18,8 @@ from daskprep.steps.tokens import TOKENIZERS
 ROW_ENCODERS = {
     "number": "numbers.Number", "category": "classes.Category", "target_encoding": "classes.TargetEncoding",
     "binary": "classes.Binary", "set": "tokens.Set", "bag": "tokens.Bag", "sequence": "tokens.Sequence",
-    "text": "tokens.Text", "date": "dates.Date", "h3": "h3.H3", "timeseries": "series.Timeseries",
-    "vector": "series.Vector",
+    "text": "tokens.Text", "text_components": "components.TextComponents", "date": "dates.Date", "h3": "h3.H3",
+    "timeseries": "series.Timeseries", "vector": "series.Vector",
 }  # fmt: skip
 """Module of each type, imported only if a feature needs it, and the name before `Parameters` and `RowEncoder`."""
 

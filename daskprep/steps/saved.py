@@ -79,7 +79,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes", "first_ids", "last_ids"), (list,)),
-    **dict.fromkeys(("encodings", "decoder"), (str,)),
+    **dict.fromkeys(("encodings", "decoder", "grams", "weights", "directions"), (str,)),
+    "scale": (float, int),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
 }

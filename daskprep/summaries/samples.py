@@ -8,13 +8,14 @@ import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
+from daskprep.kernels import string_buffers
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries.base import Summary, add_fields
 from daskprep.summaries.token_counts import token_hashes
@@ -23,6 +24,7 @@ from daskprep.summaries.token_counts import token_hashes
 # of distinct values, with a standard error of 0.8 %.
 _MAX_VALUES = 1 << 14
 MAX_TEXTS = 1 << 10
+MAX_TEXT_BYTES = 1 << 22
 _MAX_TEXT_CHARACTERS = 1000
 _HASH_SPACE = 2.0**64
 
@@ -31,7 +33,7 @@ _HASH_SPACE = 2.0**64
 class DistinctValues(Summary):
     """Distinct values with the smallest hashes, at most 16,384, with their counts.
 
-    A value that is in the result was kept in every partition that has it, so its count is exact.
+    A value that is in the result was kept in every partition that has it, so its count is exact, and so is a text.
 
     Examples
     --------
@@ -42,14 +44,17 @@ class DistinctValues(Summary):
     (3, True, 5, ['a', 'b', 'c'])
     """
 
+    max_texts: ClassVar[int] = MAX_TEXTS
+
     # Ascending hashes, and the number of cells of each.
     hashes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
     counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    texts: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))  # texts of the first 1,024 values
+    # Texts of the first values, at most `max_texts` and 4 MiB.
+    texts: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
     total: int = 0  # cells
 
     @classmethod
-    def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> DistinctValues:
+    def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> Self:
         """Summarize strings or values of 64 bits, without nulls, with the count of each; values may be repeated.
 
         `texts` has the values to display, as strings or in a type that casts to strings (None: `values`).
@@ -64,8 +69,9 @@ class DistinctValues(Summary):
                 hashes, counts = hashes[is_small], counts[is_small]
                 display_values = display_values.filter(pa.array(is_small))
         hashes, counts, first = _take_smallest(hashes, counts)
-        kept_texts = display_values.take(pa.array(first[:MAX_TEXTS])).cast(pa.string())
-        return cls(hashes, counts, pc.utf8_slice_codeunits(kept_texts, 0, _MAX_TEXT_CHARACTERS), total)
+        kept_texts = display_values.take(pa.array(first[: cls.max_texts])).cast(pa.string())
+        texts = _limit_bytes(pc.utf8_slice_codeunits(kept_texts, 0, _MAX_TEXT_CHARACTERS))
+        return cls(hashes, counts, texts, total)
 
     @property
     def is_exact(self) -> bool:
@@ -83,22 +89,37 @@ class DistinctValues(Summary):
     def all_unique(self) -> bool:
         return bool((self.counts == 1).all())
 
-    def __add__(self, other: DistinctValues) -> DistinctValues:
+    def __add__(self, other: DistinctValues) -> Self:
         """Return the smallest hashes of both with the sums of their counts, and the first texts."""
         if type(other) is not type(self):
             return NotImplemented
-        # The first texts of both are among the first texts of each.
+        # The first texts of both are among the first texts of each. If bytes limit the texts of one, a value after its
+        # last text exceeds the limit in both, too.
         counts = np.concatenate([self.counts, other.counts])
         hashes, counts, first = _take_smallest(np.concatenate([self.hashes, other.hashes]), counts)
-        first = first[:MAX_TEXTS]
-        indices = np.where(first < len(self.hashes), first, first - len(self.hashes) + len(self.texts))
-        texts = pa.concat_arrays([self.texts, other.texts]).take(pa.array(indices))
-        return DistinctValues(hashes, counts, texts, self.total + other.total)
+        first = first[: self.max_texts]
+        is_other = first >= len(self.hashes)
+        positions = first - np.where(is_other, len(self.hashes), 0)
+        is_kept = positions < np.where(is_other, len(other.texts), len(self.texts))
+        first = np.where(is_other, positions + len(self.texts), positions)[: np.append(is_kept, False).argmin()]
+        texts = _limit_bytes(pa.concat_arrays([self.texts, other.texts]).take(pa.array(first)))
+        return type(self)(hashes, counts, texts, self.total + other.total)
 
-    def __mul__(self, times: int) -> DistinctValues:
+    def __mul__(self, times: int) -> Self:
         if not times:
-            return DistinctValues()
-        return DistinctValues(self.hashes, self.counts * times, self.texts, self.total * times)
+            return type(self)()
+        return type(self)(self.hashes, self.counts * times, self.texts, self.total * times)
+
+
+class DistinctTexts(DistinctValues):
+    """Distinct texts with the smallest hashes and their counts, and up to 4 MiB of the texts themselves."""
+
+    max_texts = _MAX_VALUES
+
+
+def _limit_bytes(texts: pa.StringArray) -> pa.StringArray:
+    """Return the first texts that have at most `MAX_TEXT_BYTES` together."""
+    return texts.slice(0, int(np.searchsorted(string_buffers(texts)[0][1:], MAX_TEXT_BYTES, side="right")))
 
 
 def _take_smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

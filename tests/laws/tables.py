@@ -39,13 +39,17 @@ KINDS = {
     "number": Kind((1.5, 0.0, -0.0, -3.25, 1e15, 1e-300, 0.1, None, np.nan), (7.0, -1e9), (dp.Number,)),
     "wide number": Kind((1.0, 2.5, np.inf, -np.inf, 1e308, None), (1e300,), (dp.Number,)),
     "integer": Kind((3, 0, -7, 2**40, 2**53 + 1, None), (11,), (dp.Number, dp.Category)),
-    "word": Kind((*WORDS, " a", "", None, "x" * 300), ("fresh", "mode"), (dp.Category, dp.TargetEncoding, dp.Set)),
+    "word": Kind(
+        (*WORDS, " a", "", None, "x" * 300),
+        ("fresh", "mode"),
+        (dp.Category, dp.TargetEncoding, dp.TextComponents, dp.Set),
+    ),
     "label": Kind(("yes", "no"), (), (dp.Binary, dp.Category)),
     "class": Kind(("red", "blue", "green"), (), (dp.Category,)),
     "phrase": Kind(
         ("a b", "b, B é!", "", None, "a a a a a a", " ".join(("a", *STATE_WORDS)), *STATE_WORDS),
         ("fresh a", "mean std"),
-        (dp.Text, dp.Sequence, dp.Set, dp.Bag),
+        (dp.Text, dp.TextComponents, dp.Sequence, dp.Set, dp.Bag),
     ),
     "day": Kind(
         (pd.Timestamp("2024-03-06"), pd.Timestamp("1969-12-31 23:59:59"), pd.Timestamp("2000-02-29 12:00"), None),
@@ -100,6 +104,10 @@ OWN_PARAMETERS: dict[type[dp.Feature], dict[str, st.SearchStrategy[Any]]] = {
     },
     dp.Date: {"missing_value_strategy": st.sampled_from(["fill_with_mean", *STRATEGIES])},
     dp.Timeseries: {"tokenizer": st.just("space")},
+    dp.TextComponents: {
+        "missing_value_strategy": st.sampled_from(["fill_with_const", "drop_row"]),
+        "size": st.integers(1, 4),
+    },
     dp.TargetEncoding: {
         "missing_value_strategy": st.sampled_from(["fill_with_const", "drop_row"]),
         "encoding": st.sampled_from(["target", "count", "frequency"]),

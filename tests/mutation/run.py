@@ -88,6 +88,8 @@ NEAREST_TESTS = {
         "tests/summaries/test_spill.py",
     ],
     "daskprep/features/bins.py": ["tests/features/test_bins.py"],
+    "daskprep/features/directions.py": ["tests/features/test_text_components.py"],
+    "daskprep/features/text_components.py": ["tests/features/test_text_components.py"],
     "daskprep/features/target_encoding.py": ["tests/features/test_target_encoding.py"],
     "daskprep/partitions/passes.py": ["tests/test_partitions.py"],
     "daskprep/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],
