@@ -250,23 +250,29 @@ def _tally(
                     broken = np.flatnonzero(valid_mask(cells) & ~valid_mask(columns.columns[name]))
                     columns.unreadable[name] = UnreadableCells(broken, pa.nulls(len(broken), pa.string()))
         readable = {name: feature for name, feature in features.items() if name not in faults}
-        return table.num_rows, {**tally_parsed(readable, states, columns, None if all_rows else "all"), **faults}
+        tallies = tally_parsed(readable, states, columns, None if all_rows else "all", encodes=all_rows)
+        return table.num_rows, {**tallies, **faults}
 
     parts = run_pass(PartitionReader(source), Pass("check", tally, columns=source_columns(features)))
     return sum(rows for rows, _ in parts), merge_tallies([part for _, part in parts])
 
 
 def tally_parsed(
-    features: Mapping[str, Contract], learned: Mapping[str, Any], parsed: Parsed, by_bin: ByBin
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    parsed: Parsed,
+    by_bin: ByBin,
+    *,
+    encodes: bool = False,
 ) -> dict[str, CellTally]:
     """Return the counts of each feature in a partition whose columns stay in `parsed`.
 
     With `by_bin`, all cells or a sample are also counted in bins; weights and rows that a missing value drops are left
-    out.
+    out. `encodes` is as for `mask_cells`.
     """
     keep, columns = kept_rows(features, parsed.columns) if by_bin else None, replace(parsed, columns={**parsed.columns})
     return {
-        name: _tally_column(name, one, learned[name], columns, keep, by_bin)
+        name: _tally_column(name, one, learned[name], columns, keep, by_bin, encodes=encodes)
         for name, one in features.items()
         if by_bin is None or one.kind != "weight"
     }
@@ -285,10 +291,17 @@ def _add(left: CellTally | str, right: CellTally | str) -> CellTally | str:
 
 
 def _tally_column(
-    name: str, feature: Contract, learned: Learned, parsed: Parsed, keep: np.ndarray | None, by_bin: ByBin
+    name: str,
+    feature: Contract,
+    learned: Learned,
+    parsed: Parsed,
+    keep: np.ndarray | None,
+    by_bin: ByBin,
+    *,
+    encodes: bool,
 ) -> CellTally:
     """Return the counts of a column, of the rows in the mask `keep` (None: all rows), and in bins of all or some."""
-    readable, *masks = mask_cells(name, feature, learned, parsed)
+    readable, *masks = mask_cells(name, feature, learned, parsed, encodes=encodes)
     if keep is not None:
         if not drops_missing(
             feature

@@ -21,7 +21,7 @@ from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
 from daskprep.features.sequence import Sequence as SequenceFeature
-from daskprep.features.text_components import LearnedTextComponents, TextComponents
+from daskprep.features.text_components import TextComponents
 from daskprep.features.tokens import any_in_list, token_lists
 from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
@@ -183,11 +183,12 @@ def find_cell_masks(
 
 
 def mask_cells(
-    name: str, feature: Contract, learned: Learned, parsed: Parsed
+    name: str, feature: Contract, learned: Any, parsed: Parsed, *, encodes: bool = True
 ) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
     """Return a parsed column, and masks of its missing, unreadable and unseen cells; it is removed from `parsed`.
 
-    Cells that the fitted state shows to be unreadable are missing in it.
+    Cells that the fitted state shows to be unreadable are missing in it. `encodes` False saves the time to encode
+    columns whose unseen cells only their encoding shows.
     """
     column = parsed.columns.pop(name)
     with column_error_context(name):
@@ -196,13 +197,13 @@ def mask_cells(
     unreadable = valid_mask(column) & ~present
     if name in parsed.unreadable:
         unreadable[parsed.unreadable[name].rows] = True
+    if isinstance(feature, TextComponents) and encodes:
+        return readable, ~present, unreadable, feature.mask_unknown(readable, feature.encode(readable, learned))
     return readable, ~present, unreadable, _mask_unseen(feature, readable, learned) & present
 
 
 def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
-    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing of values."""
-    if isinstance(feature, TextComponents) and isinstance(learned, LearnedTextComponents):
-        return feature.mask_unknown(parsed, feature.encode(parsed, learned))
+    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing."""
     unseen = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)
