@@ -61,12 +61,14 @@ def load_model(package: str, path: str, stamp: object, cache_only: bool) -> Pret
 
 
 def _load_sentencepiece(path: str) -> PretrainedModel:
-    """Return the model of a sentencepiece file, with its padding and unknown ids or None."""
+    """Return the model of a sentencepiece file, with the id of its padding or of a usual symbol for it."""
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)
     vocabulary = [model.id_to_piece(token_id) for token_id in range(model.get_piece_size())]
     pad_id, unk_id = (None if token_id < 0 else token_id for token_id in (model.pad_id(), model.unk_id()))
+    if pad_id is None:
+        pad_id = next((vocabulary.index(token) for token in PAD_TOKENS if token in vocabulary), None)
     digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return PretrainedModel(model.encode, vocabulary, pad_id, unk_id, digest, "metaspace")
 

@@ -21,6 +21,7 @@ from daskprep.errors import (
     DaskprepError,
     MissingPackageError,
     RejectedValueError,
+    UnfilledCellError,
     did_you_mean,
 )
 from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
@@ -170,7 +171,7 @@ class Encoder:
         """Return arrays by output name, with a row per input row; a single mapping is one row.
 
         Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
-        row has their columns.
+        row has their columns. A target is left out if it has no code for a missing label of these rows.
 
         Parameters
         ----------
@@ -210,6 +211,10 @@ class Encoder:
             except KeyError:
                 columns = dict.fromkeys(column for one in encoders.values() for column in one.columns)
                 raise _missing_columns_error(columns, row_list) from None
+            except UnfilledCellError:
+                if name in self._targets:
+                    continue
+                raise
             if expand:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks

@@ -524,6 +524,20 @@ def test_sentencepiece_keeps_ids(tmp_path, monkeypatch):
     assert json.loads(json.dumps(tokenizer.parameters())) == tokenizer.parameters()
 
 
+def test_sentencepiece_pads_with_a_symbol_that_is_not_its_pad_id(tmp_path):
+    library = pytest.importorskip("sentencepiece")
+    (tmp_path / "words.txt").write_text("one two three\n" * 20)
+    library.SentencePieceTrainer.train(
+        input=str(tmp_path / "words.txt"), model_prefix=str(tmp_path / "m"), vocab_size=20, hard_vocab_limit=False,
+        control_symbols=["<pad>"], pad_id=-1, minloglevel=2,
+    )  # fmt: skip
+    text = dp.Text(tokenizer="sentencepiece", pretrained_model_name_or_path=str(tmp_path / "m.model"))
+    frame = pd.DataFrame({"t": ["one", "two three one two"]})
+    prep = dp.Preprocessor({"t": text}).fit(frame)
+    pad_id = library.SentencePieceProcessor(model_file=str(tmp_path / "m.model")).piece_to_id("<pad>")
+    assert prep.encode(frame)["t"][0, -1] == pad_id != 0
+
+
 @pytest.mark.parametrize(("truncation", "direction"), [("keep_start", "right"), ("keep_end", "left")])
 def test_truncated_rows_keep_the_tokens_that_hugging_face_adds(tmp_path, truncation, direction):
     library = pytest.importorskip("tokenizers")

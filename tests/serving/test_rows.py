@@ -534,6 +534,18 @@ def test_empty_request_has_no_targets() -> None:
     assert {name: array.shape for name, array in Encoder(prep.to_dict()).encode([]).items()} == {"x": (0,)}
 
 
+def test_target_without_a_label_is_left_out():
+    frame = pd.DataFrame({"x": [1, 2, 3, 4], "y": ["no", "yes", "no", "yes"], "size": [5, 6, 7, 8]})
+    prep = dp.Preprocessor({"x": "number", "y": "category", "size": "number"}, targets=["y", "size"]).fit(frame)
+    encoder = Encoder(prep.to_dict())
+    rows = [{"x": 1, "y": "no", "size": 5}, {"x": 2, "y": None, "size": 6}]
+    arrays, cells = encoder.encode(rows, report=True)
+    assert [*arrays] == ["x", "size"]
+    assert cells == {"y": {"missing": {1: None}}}
+    with pytest.warns(UserWarning, match='without "y"'):
+        assert [*prep.encode(pd.DataFrame(rows))] == ["x", "size"]
+
+
 def test_seen_counts_cells_of_all_requests():
     frame = pd.DataFrame(
         {

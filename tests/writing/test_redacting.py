@@ -177,6 +177,7 @@ IMAGES = [encode_png(np.full((4, 4, 3), row, np.uint8)) for row in range(ROWS + 
 SOUNDS = [encode_wav(np.linspace(0, row / ROWS, 90), 1000) for row in range(ROWS + 1)]
 TYPES: dict[str, tuple[Any, Any, Callable[[int], Any]]] = {
     **{name: (feature, SECRET, lambda row: KEPT[row % 4]) for name, feature in TOKEN_FEATURES.items()},
+    "components": (dp.TextComponents(size=2), SECRET, lambda row: KEPT[row % 4]),
     "number": (dp.Number(normalization=None), RARE, float),
     "unreadable": (dp.Number(), SECRET, str),
     "date": (dp.Date(), "1987-06-05 04:03:02", lambda row: f"2024-01-{row % 28 + 1:02}"),
