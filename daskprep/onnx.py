@@ -247,10 +247,14 @@ def _number(graph: Graph, encoder: NumberRowEncoder) -> Encoded:
         distance = (cells - outliers.mean).apply("Abs")
         cells = graph.where(distance > outliers.max_distance, encoder.outlier_fill, cells)
     if encoding._ends is not None:
-        cells = cells.apply("Max", encoding._ends[0]).apply("Min", encoding._ends[1])
+        cells = _clip(cells, encoding._ends)
     if isinstance(encoding, Bins):
         return missing, {"": _count_up_to(cells, np.array(encoding.edges or ())[1:-1])}
     return missing, {"": _normalize(graph, cells, encoding.normalizer)}
+
+
+def _clip(cells: Value, ends: Sequence[float]) -> Value:
+    return cells.apply("Max", ends[0]).apply("Min", ends[1])
 
 
 def _count_up_to(cells: Value, points: np.ndarray) -> Value:
@@ -263,7 +267,8 @@ def _normalize(graph: Graph, cells: Value, normalizer: Normalizer) -> Value:
     if normalizer.scale == 0.0:
         return (cells * 0.0 + 0.0).cast(_SINGLE)
     bound, result, _ = normalizer._domain
-    scaled = _NORMALIZATIONS.get(type(normalizer), _scale)(graph, cells, normalizer)
+    clipped = cells if normalizer.ends is None else _clip(cells, normalizer.ends)
+    scaled = _NORMALIZATIONS.get(type(normalizer), _scale)(graph, clipped, normalizer)
     if result:
         scaled = graph.where(cells > bound, scaled, np.nan)
     return scaled.apply("Min", MAX_FLOAT32).apply("Max", -MAX_FLOAT32).cast(_SINGLE)

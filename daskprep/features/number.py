@@ -114,8 +114,8 @@ class LearnedNumber(Learned):
     """Fitted state of a number column; a field is None if no parameter needs it."""
 
     added_fields = (
-        "written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type", "clipped", "value_edges",
-        "value_counts", "rounded",
+        "written", "quantiles", "power", "power_mean", "power_std", "power_range", "edges", "cell_type", "clipped",
+        "value_edges", "value_counts", "rounded",
     )  # fmt: skip
 
     written: str | None = None  # example such as "$1,234.5"; None: plain numbers
@@ -131,6 +131,7 @@ class LearnedNumber(Learned):
     power: float | None = None  # of a power transform
     power_mean: float | None = None  # of the transformed numbers
     power_std: float | None = None
+    power_range: tuple[float, float] | None = None  # numbers beyond it count as its ends; None in older states
     edges: tuple[float, ...] | None = None
     cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
     # Training rows that are stored as the largest float32, and those with a whole number that float32 rounds.
@@ -172,7 +173,8 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         "log1p": ``log(1 + x)``. "iq": ``(x - median) / (q3 - q1)``. "robust": the same, then smoothly clipped to -3
         to 3 by ``x / sqrt(1 + (x / 3) ** 2)``. "quantile_uniform": the empirical CDF of x. "quantile_normal": the
         normal score of the CDF. "yeo_johnson" and "box_cox": a power transform, then a z-score. None: the number
-        unchanged. A constant column becomes 0.
+        unchanged. A constant column becomes 0. Numbers beyond the fitted range count as its ends in quantile and power
+        transforms; other results grow at most linearly.
     clip_quantiles : sequence of two floats or None
         Clip numbers to these quantiles before normalization, such as (0.01, 0.99).
     encoding : {"bins", "piecewise_linear"} or None
@@ -221,7 +223,7 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
     """
 
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {
-        "clipped": 'correct them, or use normalization="yeo_johnson"',
+        "clipped": 'correct them, or fit normalization="yeo_johnson" to rows with such numbers',
         "rounded": 'use normalization="zscore", or the type "category" if they are ids',
     }
     kind = "number"

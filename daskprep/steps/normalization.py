@@ -53,7 +53,8 @@ class Normalizer:
     """Center and scale numbers in double precision, and return float32; the base class leaves numbers unchanged.
 
     Without learned values, which a column without numbers lacks, all leave numbers unchanged. The scale, a factor, is 0
-    for a constant column.
+    for a constant column. Results beyond the fitted range grow at most linearly: numbers are clipped to `ends`, if set,
+    and inverse results too.
     """
 
     needs_moments = True  # whether fit computes them
@@ -65,6 +66,7 @@ class Normalizer:
     def __init__(self, learned: Mapping[str, Any]) -> None:
         """Set center and scale from the learned values; raise ValueError if the class needs a value that is missing."""
         self._learned, self.center, self.scale = learned, 0.0, 1.0
+        self.ends: tuple[float, float] | None = learned.get("power_range")
         self._is_linear = type(self)._apply is Normalizer._apply
         if (center := learned.get(self._center)) is None:
             return
@@ -100,6 +102,7 @@ class Normalizer:
         self.check_domain(values)
         if self.scale == 0.0:
             return np.where(np.isnan(values), values, 0.0).astype(np.float32)
+        values = values if self.ends is None else np.clip(values, *self.ends)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # infinite results are clipped
             values = self._apply(values)
         # Clipped before the cast, which would overflow.
@@ -129,7 +132,7 @@ class Normalizer:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             numbers = self._invert(values)
         # float32 is rounded, so the inverse of the largest double may overflow.
-        return np.clip(numbers, -_MAX_DOUBLE, _MAX_DOUBLE, out=numbers, where=np.isfinite(values))
+        return np.clip(numbers, *self.ends or (-_MAX_DOUBLE, _MAX_DOUBLE), out=numbers, where=np.isfinite(values))
 
     def _spread(self, low: float, high: float) -> float:
         return high - low
@@ -257,7 +260,10 @@ class NormalQuantileTransformer(QuantileTransformer):
 
 
 class YeoJohnson(Normalizer):
-    """Z-score of the Yeo-Johnson transform, with the maximum-likelihood power, as in scikit-learn."""
+    """Z-score of the Yeo-Johnson transform, with the maximum-likelihood power, as in scikit-learn.
+
+    Powers grow without bound, so numbers beyond the fitted range count as its ends.
+    """
 
     needs_moments = False
     _center, _high = "power_mean", "power_std"
@@ -265,7 +271,7 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
-        """Return the maximum-likelihood power, rounded to 6 digits, and the mean and deviation of results."""
+        """Return the maximum-likelihood power, rounded to 6 digits, mean and deviation of results, and the range."""
         numbers = np.clip(quantiles.values(), extent.min, extent.max)  # each counts as the middle of its bucket
         is_inside = numbers > cls._domain[0]
         numbers, counts = numbers[is_inside], quantiles.counts[is_inside]
@@ -285,8 +291,10 @@ class YeoJohnson(Normalizer):
         low = max(-_MAX_POWER, cls._negative_power - _MAX_LOGARITHM / max_negative)
         power = round(_maximize(likelihood, min(low, 1.0), high), 6)
         mean, deviation = _mean_and_deviation(cls._raise(logarithms, power), shares)
+        low = extent.min if extent.min > cls._domain[0] else float(numbers[0])
         # The last digits of logarithms depend on the processor.
-        return {"power": power, "power_mean": float(f"{mean:.12g}"), "power_std": float(f"{deviation:.12g}")}
+        rounded = {"power_mean": float(f"{mean:.12g}"), "power_std": float(f"{deviation:.12g}")}
+        return {"power": power, **rounded, "power_range": (low, extent.max)}
 
     def _apply(self, values: np.ndarray) -> np.ndarray:
         power = self._learned.get("power")

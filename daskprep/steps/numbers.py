@@ -229,8 +229,8 @@ def find_lossy_numbers(
         return {}
     clipped = np.abs(stored) >= np.float32(MAX_FLOAT32)
     low, high = (learned["min"], learned["max"]) if params.clip_quantiles is not None else (None, None)
-    if quantiles := learned.get("quantiles"):
-        low, high = quantiles[0], quantiles[-1]
+    if ends := learned.get("quantiles") or learned.get("power_range"):
+        low, high = ends[0], ends[-1]
     if low is not None and high is not None:
         clipped |= (values < low) | (values > high)
     if learned["outlier_fill_value"] is not None:

@@ -75,10 +75,10 @@ _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
     **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
-    **dict.fromkeys(("quantiles", "edges", "counts", "value_edges", "value_counts", "hour_counts"), (list,)),
+    **dict.fromkeys(("quantiles", "power_range", "edges", "counts", "value_edges", "value_counts"), (list,)),
     **dict.fromkeys(_MAX_VALUES, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
-    **dict.fromkeys(("idx2str", "classes", "first_ids", "last_ids"), (list,)),
+    **dict.fromkeys(("hour_counts", "idx2str", "classes", "first_ids", "last_ids"), (list,)),
     **dict.fromkeys(("encodings", "decoder", "grams", "weights", "directions"), (str,)),
     "scale": (float, int),
     "above_zero": (bool,),
@@ -86,7 +86,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _ITEM_TYPES = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
-    "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
+    "power_range": float, "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
     "first_ids": int, "last_ids": int,
 }  # fmt: skip
 _ULPS = 4

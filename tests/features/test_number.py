@@ -250,7 +250,7 @@ def test_column_without_values_and_unused_fill_value_warn(kind):
 def test_numbers_beyond_float32_warn_with_their_count(tmp_path):
     frame = pd.DataFrame({"x": [1.0, 2.0, -1e300, 1e200]})
     plain, normal = dp.Number(normalization=None), dp.Number(normalization="yeo_johnson")
-    message = r'"x": 2 cells \(50.0 %\) clipped: correct them, or use normalization="yeo_johnson"'
+    message = r'"x": 2 cells \(50.0 %\) clipped: correct them, or fit normalization="yeo_johnson" to rows'
     with pytest.warns(UserWarning, match=message):
         prep = dp.Preprocessor({"x": plain}).fit(frame)
     with pytest.warns(UserWarning, match=message):

@@ -338,3 +338,65 @@ def test_range_beyond_float64_is_not_constant():
 def test_missing_cell_of_a_constant_column_stays_missing(normalization):
     prep = fit([2.0, 2.0, 2.0], normalization=normalization, missing_value_strategy="keep")
     np.testing.assert_array_equal(encode(prep, [2.0, None, 3.0]), [0.0, np.nan, 0.0])
+
+
+SKEWED = np.random.default_rng(0).lognormal(1, 1, 2_000) + 1.0
+NEGATIVE = 1e4 - 100 * SKEWED
+
+
+# The largest results by normalization; 0: those of the fitted range. Others are linear.
+LIMITS = {"log1p": 710, "robust": 3, "quantile_uniform": 1, "quantile_normal": 5.2, "yeo_johnson": 0, "box_cox": 0}
+
+
+@pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "log1p", "iq", *NORMALIZATIONS])
+@pytest.mark.parametrize("encoding", [None, "bins", "piecewise_linear"])
+@pytest.mark.parametrize("values", [SKEWED, NEGATIVE, SKEWED.round()], ids=["skewed", "negative", "few"])
+def test_numbers_beyond_the_fit_become_at_most_linear(values, encoding, normalization):
+    prep = fit(values, normalization=normalization, encoding=encoding, bins=5)
+    low, high, most = values.min(), values.max(), np.finfo(float).max
+    least = {"log1p": np.nextafter(-1.0, 0.0), "box_cox": 5e-324}.get(normalization, -most)
+    distances = np.array([1e-9, 0.01, 0.5, 1.0, 2.0, 10.0]) * (high - low)
+    cells = np.unique(np.concatenate([[least, low, high, most], low - distances, high + distances]))
+    cells = cells[cells >= least]
+    results = prep.transform(pd.DataFrame({"x": cells})).astype(float)
+    assert np.isfinite(results).all()
+    assert (np.diff(results, axis=0) >= 0).all()
+    rows = [{"x": cell} for cell in cells]
+    served = Encoder(json.loads(json.dumps(prep.to_dict()))).encode(rows, expand=True)["x"]
+    np.testing.assert_array_equal(served.reshape(results.shape), results)
+    stored = encode(prep, cells).astype(float)
+    at_low, at_high = stored[cells == low], stored[cells == high]
+    with np.errstate(over="ignore"):
+        line = at_low + (at_high - at_low) * (cells / (high - low) - low / (high - low))
+    if encoding == "bins":
+        assert set(stored[cells <= low]) == {0}
+        assert set(stored[cells >= high]) == {prep.learned_["x"].num_embeddings - 1}
+    elif normalization in LIMITS:
+        limit = LIMITS[normalization] or max(abs(at_low), abs(at_high))
+        assert (abs(stored) <= limit).all()
+    else:
+        most_stored = np.finfo(np.float32).max
+        np.testing.assert_allclose(stored, line.clip(-most_stored, most_stored), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("normalization", ["yeo_johnson", "box_cox"])
+def test_powers_of_numbers_beyond_the_fit_are_those_of_its_ends(normalization):
+    prep = fit(SKEWED, normalization=normalization)
+    assert prep.learned_["x"].power < 0
+    low, high = prep.learned_["x"].power_range
+    assert (low, high) == (SKEWED.min(), SKEWED.max())
+    cells = [low / 100, low, high, high * 100]
+    np.testing.assert_array_equal(encode(prep, cells), encode(prep, [low, low, high, high]))
+    np.testing.assert_array_equal(prep.decode({"x": np.array([-99.0, 99.0])})["x"], [low, high])
+    state = prep.to_dict()
+    del state["features"]["x"]["learned"]["power_range"]  # as saved by older versions
+    theirs = PowerTransformer(normalization.replace("_", "-")).fit(SKEWED[:, None])
+    expected = theirs.transform(np.array(cells)[:, None])[:, 0]
+    np.testing.assert_allclose(encode(dp.Preprocessor.from_dict(state), cells), expected, rtol=1e-3)
+    assert Encoder(state).encode({"x": cells[0]})["x"] < encode(prep, [low])[0]
+
+
+def test_outliers_that_box_cox_refuses_do_not_bound_it():
+    numbers = pd.Series([-1e4, *np.linspace(1, 9, 99)])
+    prep = fit(numbers, normalization="box_cox", outlier_strategy="fill_with_const", fill_value=5.0)
+    assert prep.learned_["x"].power_range == (1.0, 9.0)

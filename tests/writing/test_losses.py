@@ -150,6 +150,17 @@ def test_losses_are_those_counted_by_hand(tmp_path, column, feature, cause, mask
     assert sum("information is lost" in one and '"x"' in one for one in messages) == is_named
 
 
+@pytest.mark.parametrize("normalization", ["yeo_johnson", "quantile_normal", "zscore"])
+def test_new_numbers_that_a_transform_clips_are_counted(tmp_path, normalization):
+    prep = dp.Preprocessor({"price": dp.Number(normalization=normalization)}, split=None).fit(TABLE)
+    new = pd.DataFrame({"price": [TABLE["price"].max() * 2, TABLE["price"].max(), TABLE["price"].min() - 1]})
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        losses = prep.write(new, tmp_path / "new.dp").losses()
+    assert losses[["cause", "cells"]].to_numpy().tolist() == [["clipped", 2]] * (normalization != "zscore")
+    cells = Encoder(prep.to_dict()).encode({"price": 1e9}, report=True)[1]
+    assert ("clipped" in str(cells)) == (normalization != "zscore")
+
+
 def lost_by(*causes: str) -> dict[str, Any]:
     """Return features of all settings that lose information by one of the causes."""
     settings = zip(IDS, SETTINGS, strict=True)
