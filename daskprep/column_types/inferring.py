@@ -17,7 +17,7 @@ from daskprep.column_types.redundant import REDUNDANT, Redundant, find_redundant
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.display import Description, Table, format_count, format_share, truncate
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
-from daskprep.features import Binary, Category, Date, Feature, Number, TargetEncoding
+from daskprep.features import Binary, Category, Date, Feature, Number, TargetEncoding, Text, TextComponents
 from daskprep.features.notation import guess_and_parse
 from daskprep.features.target_encoding import MAX_CLASSES
 from daskprep.partitions import Workers, on_workers
@@ -74,6 +74,9 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
     elif type(feature) is Category:
         feature, why = _encode_category(feature, facts, style, target)
         notes.append(f"for {STYLES[style]}: {why}")
+    elif type(feature) is Text:
+        feature = TextComponents()
+        notes.append(f"for {STYLES[style]}: leading directions of n-grams of characters")
     elif type(feature) is Date and style == "linear":
         notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts)}")
     if (

@@ -161,6 +161,16 @@ def test_numbers_unreadable_in_the_sample_use_default_scaling():
     assert feature.normalization == "zscore"
 
 
+@pytest.mark.parametrize("style", ["network", "linear", "trees"])
+def test_texts_become_components(style):
+    words = np.random.default_rng(0).choice(["fine", "poor", "soft", "loud", "small", "broken"], (200, 6))
+    frame = pd.DataFrame({"review": [" ".join(row) for row in words]})
+    found = inferred(frame, style, targets=None)
+    assert repr(found["review"]) == "TextComponents()"
+    assert found.reasons["review"].endswith("leading directions of n-grams of characters")
+    assert inferred(frame, None, targets=None)["review"].kind == "text"
+
+
 def test_unknown_style_raises(frame):
     with pytest.raises(ConfigError, match='Did you mean "network"'):
         dp.infer_features(frame, style="networks")
