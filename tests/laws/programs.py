@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,8 @@ class Programs(FittingPrograms):
         else:
             self.compare_append(prep, stored, before, copy, whole, given)
         self.step("append")
+        if data.draw(st.booleans(), "join"):
+            self.join_with(stored, data)
 
     def compare_append(self, prep: Any, stored: Stored, before: int, copy: Path, whole: Any, given: Any) -> None:
         """Check that rows appended in parts are those appended at once, where neither depends on other rows."""
@@ -210,12 +213,31 @@ class Programs(FittingPrograms):
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:
         stored = self.choose(data)
-        number = data.draw(st.integers(0, len(stored.parts) - 1), "part")
-        part = stored.parts[number]
-        left = [row for row in part.row_ids if row not in stored.deleted[number]]
-        if not left:
+        self.delete_rows(stored, data)
+        if any(stored.deleted) and data.draw(st.booleans(), "purge"):
+            self.purge_rows(stored, data)
+
+    def delete_rows(self, stored: Stored, data: st.DataObject) -> None:
+        """Delete rows of all parts, mostly those with one cell, so that a token disappears with them; or some rows."""
+        left = {
+            number: [row for row in part.row_ids if row not in stored.deleted[number]]
+            for number, part in enumerate(stored.parts)
+        }
+        first = data.draw(st.sampled_from([number for number, rows in left.items() if rows] or [None]), "part")
+        if first is None:
             return
-        rows = data.draw(st.lists(st.sampled_from(left), min_size=1, max_size=6, unique=True), "row ids")
+        column = data.draw(st.sampled_from(["", "id", *self.table.kinds, *self.table.kinds]), "column")
+        if not column:
+            rows = data.draw(st.lists(st.sampled_from(left[first]), min_size=1, max_size=6, unique=True), "row ids")
+            self.delete_of_part(stored, first, rows, data)
+            return
+        cell = repr(stored.parts[first].frame[column][data.draw(st.sampled_from(left[first]), "row id")])
+        for number, own in left.items():
+            cells = stored.parts[number].frame[column]
+            if rows := [row for row in own if repr(cells[row]) == cell]:
+                self.delete_of_part(stored, number, rows, data)
+
+    def delete_of_part(self, stored: Stored, number: int, rows: list[int], data: st.DataObject) -> None:
         before = stored.expected()
         if data.draw(st.integers(0, 3), "kill") == 3:
             self.kill(data, lambda: stored.open().delete(rows, part=number))
@@ -228,23 +250,28 @@ class Programs(FittingPrograms):
             return
         stored.deleted[number] |= set(rows)
         stored.add_version()
-        stored.unpurged |= {part.frame["id"][row] for row in rows}
+        stored.unpurged |= {stored.parts[number].frame["id"][row] for row in rows}
         check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
         check_content(stored.open(), stored.expected())
 
     @precondition(has_datasets)
     @rule(data=st.data())
     def purge(self, data: st.DataObject) -> None:
-        stored = self.choose(data)
-        expected = stored.expected()
-        if data.draw(st.integers(0, 1), "kill") == 1:
+        self.purge_rows(self.choose(data), data)
+
+    def purge_rows(self, stored: Stored, data: st.DataObject) -> None:
+        if data.draw(st.booleans(), "kill"):
             self.kill(data, lambda: stored.open().purge())
             stored.is_changed = True
-            check_content(stored.open(), expected)
+            check_content(stored.open(), stored.expected())
             self.forget_purged(stored)
-            if data.draw(st.booleans(), "leave unfinished"):
+            after = data.draw(st.sampled_from(["delete more", "purge again", "leave unfinished"]), "after the kill")
+            if after == "leave unfinished":
                 self.step("killed purge")
                 return
+            if after == "delete more":
+                self.delete_rows(stored, data)
+        expected = stored.expected()
         receipt = TALLY.attempt("purge", lambda: stored.open().purge())
         self.step("purge")
         if receipt is REFUSED:
@@ -255,6 +282,8 @@ class Programs(FittingPrograms):
         dataset.verify()
         check_content(dataset, expected, data.draw(st.integers(0, 5), "reader"))
         _ = stored.own_prep(), [split.head(3) for split in dataset.splits.values()]
+        listed = receipted_rows(stored)
+        check("receipts list the purged rows", listed == stored.deleted, (listed, stored.deleted))
         if stored.compression == "none":
             left = files_with(stored.path, sorted(stored.unpurged))
             check("purged rows are in no file", not left, left)
@@ -283,9 +312,12 @@ class Programs(FittingPrograms):
     @precondition(has_datasets)
     @rule(data=st.data())
     def join_datasets(self, data: st.DataObject) -> None:
-        chosen = data.draw(st.lists(st.sampled_from(self.stored), min_size=2, max_size=3), "datasets")
+        self.join_with(self.choose(data), data)
+
+    def join_with(self, stored: Stored, data: st.DataObject) -> None:
+        others = data.draw(st.lists(st.sampled_from(self.stored), min_size=1, max_size=2), "others")
         self.step("join")
-        training.check_joined(chosen, data)
+        training.check_joined(data.draw(st.permutations([stored, *others]), "datasets"), data)
 
     @precondition(has_datasets)
     @rule(data=st.data())
@@ -310,6 +342,15 @@ class Programs(FittingPrograms):
     def fold(self, data: st.DataObject) -> None:
         self.step("fold")
         training.check_folds(self.prep, self.fitted, self.carried(data, self.fitted), self.new_path(), data)
+
+
+def receipted_rows(stored: Stored) -> list[set[int]]:
+    """Return the row ids that all receipts of purges list, by part."""
+    rows: list[set[int]] = [set() for _ in stored.parts]
+    for file in stored.path.glob("purge-*.json"):
+        for number, own in enumerate(json.loads(file.read_text())["row_ids"]):
+            rows[number] |= set(own)
+    return rows
 
 
 def sort_rows(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

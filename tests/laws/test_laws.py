@@ -14,6 +14,7 @@ from tests.laws.laws import TALLY
 from tests.laws.programs import Programs
 
 STEPS = 12  # of a program
+PER_SEED = 20  # programs: with a seed, Hypothesis draws mostly variants of a few programs
 # Shares of calls that may be refused: `add` to samples and several parts, graphs for most types, cells of a new kind.
 REFUSED_SHARES = {"add": 0.8, "to_onnx": 0.7, "encode": 0.4, "encode lazily": 0.5, "join": 0.6, "resume": 0.5}
 OTHER_SHARE = 0.4
@@ -21,17 +22,18 @@ OTHER_SHARE = 0.4
 
 def run_programs(count: int, seed: int, *, shrink: bool = True) -> None:
     """Run random programs; the same seed draws the same ones."""
-    chosen = settings(
-        max_examples=count,
-        stateful_step_count=STEPS,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate, Phase.shrink][: 1 + shrink],
-        print_blob=False,
-        report_multiple_bugs=False,
-    )
-    run_state_machine_as_test(hypothesis.seed(seed)(Programs), settings=chosen)
+    for number, first in enumerate(range(0, count, PER_SEED)):
+        chosen = settings(
+            max_examples=min(PER_SEED, count - first),
+            stateful_step_count=STEPS,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink][: 1 + shrink],
+            print_blob=False,
+            report_multiple_bugs=False,
+        )
+        run_state_machine_as_test(hypothesis.seed(seed * 1_000_000 + number)(Programs), settings=chosen)
 
 
 def check_refusals() -> None:
