@@ -17,7 +17,7 @@ import numpy as np
 
 from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
 from daskprep.steps import make_row_encoder, normalization
-from daskprep.steps.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder
+from daskprep.steps.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, other_parameters
 from daskprep.steps.cells import SECONDS_PER_DAY, number_of, text_of
 from daskprep.steps.classes import BinaryRowEncoder, CategoryRowEncoder, TargetEncodingRowEncoder
 from daskprep.steps.dates import DateRowEncoder, calendar_parts
@@ -176,6 +176,15 @@ class Graph:
         return data
 
 
+_SUPPORTED = """
+    missing_indicator invalid column normalization clip_quantiles encoding bins bin_strategy target target_type
+    outlier_strategy outlier_threshold missing_value_strategy fill_value null_values written most_common
+    min_frequency lowercase order hash_buckets oov_buckets columns handle_unknown transform_to smooth folds
+    fold_group fold_time positive tokenizer ngram_size pattern pretrained_model_name_or_path max_size expand_to
+    vocab_file sequence_length max_sequence_length padding truncation add_start_stop special_symbols level
+    char_most_common char_max_sequence_length compute_idf datetime_format parts cyclic since since_unit vector_size
+"""
+"""Parameters that graphs support: a feature that sets others is refused."""
 _INPUTS = {_DOUBLE: "numbers", _SINGLE: "vectors", _TEXT: "text", _INT: "dates"}
 Encoded = tuple[Value, dict[str, Value]]
 
@@ -215,6 +224,8 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
     params = vars(encoder.params)
     if {params["missing_value_strategy"], params.get("outlier_strategy")} & set(NEIGHBOUR_STRATEGIES):
         raise _UnsupportedError("values are imputed from other rows")
+    if others := other_parameters(encoder.params, _SUPPORTED):
+        raise _UnsupportedError(f"the parameter {others[0]}")
     if params["invalid"] == "raise":
         raise _UnsupportedError('invalid="raise"')
     if encoder.fill is None:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
-from daskprep.steps.base import RowEncoder
+from daskprep.steps.base import RowEncoder, other_parameters
 from daskprep.steps.parameter_names import from_saved_parameters
 from daskprep.steps.tokens import TOKENIZERS
 
@@ -23,9 +23,20 @@ ROW_ENCODERS = {
 }  # fmt: skip
 """Module of each type, imported only if a feature needs it, and the name before `Parameters` and `RowEncoder`."""
 
+_SUPPORTED = """
+    missing_indicator invalid column normalization clip_quantiles encoding bins bin_strategy target target_type
+    outlier_strategy outlier_threshold missing_value_strategy fill_value null_values written most_common
+    min_frequency lowercase order hash_buckets oov_buckets columns handle_unknown transform_to smooth folds
+    fold_group fold_time positive tokenizer ngram_size pattern pretrained_model_name_or_path max_size expand_to
+    vocab_file sequence_length max_sequence_length padding truncation add_start_stop special_symbols level
+    char_most_common char_max_sequence_length compute_idf size datetime_format parts cyclic since since_unit
+    timeseries_length_limit padding_value window_size horizon group_by across_splits vector_size
+"""
+"""Parameters that row encoders support: a feature that sets others is encoded by column."""
+
 
 def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
-    """Return the row encoder of a feature; None if there is none for its type or tokenizer.
+    """Return the row encoder of a feature; None if there is none for its type, tokenizer and parameters.
 
     `feature` has its type, parameters and learned state, as in the saved JSON. Raise FormatVersionError for a parameter
     that the type does not have in this version.
@@ -48,4 +59,5 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
             raise TypeError(f"{key} is {str(value)[:80]}")
     if params.get("tokenizer", "space") not in TOKENIZERS and params.get("level") != "char":
         return None
-    return row_type(name, parameters(**params), feature["learned"])
+    settings = parameters(**params)
+    return row_type(name, settings, feature["learned"]) if not other_parameters(settings, _SUPPORTED) else None

@@ -6,7 +6,7 @@ import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -40,6 +40,13 @@ class Parameters:
     def reads(self, name: str) -> list[str]:
         """Return the columns that a feature with this name reads, its main column first: arguments of `parse`."""
         return [self.column or name]
+
+
+def other_parameters(params: Parameters, supported: str) -> list[str]:
+    """Return the names of the parameters that are neither at their defaults nor among the `supported` names."""
+    own = ((field.name, getattr(params, field.name), field.default) for field in fields(params))
+    changed = {name for name, value, default in own if type(value) is not type(default) or value != default}
+    return sorted(changed.difference(supported.split()))
 
 
 MISSING = "_missing"  # the output of a missing indicator

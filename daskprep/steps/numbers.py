@@ -23,6 +23,7 @@ from daskprep.steps.base import (
     Parameters,
     RowEncoder,
     fill_from_neighbours,
+    other_parameters,
     smallest_uint,
 )
 from daskprep.steps.cells import NUMBER_TYPES, is_missing, number_of, text_of
@@ -314,6 +315,13 @@ def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
 ENCODINGS: dict[str | None, type[Values]] = {None: Values, "bins": Bins, "piecewise_linear": PiecewiseLinear}
 
 
+_NORMALIZED_PARAMETERS = """
+    missing_indicator invalid column normalization encoding bins bin_strategy target target_type outlier_strategy
+    outlier_threshold missing_value_strategy fill_value null_values written
+"""
+"""Parameters that leave all arithmetic to the normalizer, which is faster for lists."""
+
+
 class NumberRowEncoder(RowEncoder):
     """Row encoder of `Number`."""
 
@@ -329,7 +337,7 @@ class NumberRowEncoder(RowEncoder):
         self.has_comma = self.notation is not None and self.notation.decimal == ","
         self.is_notation_set = params.written is not None
         self.uses_neighbours = params.outlier_strategy in NEIGHBOUR_STRATEGIES
-        is_normalized_only = params.encoding != "bins" and params.clip_quantiles is None
+        is_normalized_only = params.encoding != "bins" and not other_parameters(params, _NORMALIZED_PARAMETERS)
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:
