@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.guess import Guess, skip, suggest_size
+from daskprep.column_types.guess import CODE_PATTERN, Guess, mostly_match, skip, suggest_size
 from daskprep.column_types.redundant import REDUNDANT, Redundant, find_redundant
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.display import Description, Table, format_count, format_share, truncate
@@ -36,8 +36,14 @@ STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "t
 
 # Distinct numbers, from which on bins resolve finer differences than a network does without them.
 _MANY_VALUES = 100
+# Rows, from which on a network has examples of each bin.
+_MANY_ROWS = 5_000
 # Labels, up to which one-hot columns, or splits of a tree, are feasible.
 _FEW_LABELS = 50
+# Rows of a value, below which its mean says more than an embedding.
+_RARE = 20
+# Codes rarely have four letters in a row.
+_WORD = r"\p{L}{4}"
 # Asymmetry of quantiles: 0 for uniform and normal distributions, 0.56 for exponential ones.
 _SKEWED = 0.4
 # Distance from the median in units of the 5 % to 95 % range; a million normal numbers reach 1.5.
@@ -46,6 +52,7 @@ _FREQUENT = 0.01  # share of all cells with one value
 # Share of all cells with one value, from which on a quantile transform would spread that value over several quantiles.
 _SPIKE = 0.05
 _IMPUTING_STRATEGIES = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
+_DIRECTIONS = "leading directions of n-grams of characters"
 
 
 class EncodingTarget(NamedTuple):
@@ -76,7 +83,7 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
         notes.append(f"for {STYLES[style]}: {why}")
     elif type(feature) is Text:
         feature = TextComponents()
-        notes.append(f"for {STYLES[style]}: leading directions of n-grams of characters")
+        notes.append(f"for {STYLES[style]}: {_DIRECTIONS}")
     elif type(feature) is Date and style == "linear":
         notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts)}")
     if (
@@ -101,7 +108,7 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
     reason = shape.reason
-    if style == "network" and facts.distinct.count >= _MANY_VALUES:
+    if style == "network" and facts.distinct.count >= _MANY_VALUES and facts.rows >= _MANY_ROWS:
         feature.encoding = "piecewise_linear"
         reason += ", piecewise linear, since it has many values"
     if (sentinels := facts.sentinels) and (other := _classify_shape(facts, sentinels)) is not shape:
@@ -171,7 +178,7 @@ def _encode_category(
 ) -> tuple[Category | TargetEncoding, str]:
     """Return ids, ordinals, one-hot columns or a TargetEncoding for a category in a style, and the reason."""
     values = facts.distinct.count
-    if style == "network":
+    if style == "network" and (values <= _FEW_LABELS or feature.order or not target or _have_many_rows(facts)):
         return feature, "ids for an embedding"
     if style == "linear" and values <= _FEW_LABELS:
         feature.transform_to = "one_hot"
@@ -193,6 +200,30 @@ def _encode_category(
         f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their "
         "means",
     )
+
+
+def _have_many_rows(facts: ColumnFacts) -> bool:
+    """Return whether values have enough rows on average for an embedding each."""
+    return facts.usable >= _RARE * facts.distinct.count
+
+
+def propose_second(name: str, guess: Guess, styled: Guess, facts: ColumnFacts, style: Style) -> dict[str, Guess]:
+    """Return a second feature of a category of many values by name: components of words, or ids of frequent codes."""
+    feature, network = guess.feature, style == "network"
+    are_few = facts.distinct.count <= _FEW_LABELS or (network and _have_many_rows(facts))
+    if type(feature) is not Category or feature.order or are_few:
+        return {}
+    options: dict[str, Any] = {"column": name, "null_values": feature.null_values}
+    if mostly_match(facts, _WORD, 0.5) and not mostly_match(facts, CODE_PATTERN):
+        reason = f"{_DIRECTIONS}, which spellings and names share"
+        return {f"{name}_components": Guess(TextComponents(**options), reason)}
+    if not isinstance(styled.feature, TargetEncoding) or facts.distinct.counts.max() < _RARE:
+        return {}
+    options |= {"min_frequency": _RARE}
+    if not network:
+        options |= {"most_common": _FEW_LABELS, "transform_to": "one_hot" if style == "linear" else "ordinal"}
+    reason = f"values of {_RARE} rows or more, which differ in more than their means"
+    return {f"{name}_frequent": Guess(Category(**options), reason)}
 
 
 _MAX_SHOWN = 5
@@ -325,7 +356,11 @@ def infer_source(
     if style is not None:
         target = find_encoding_target({name: (guesses[name], facts[name]) for name in targets})
         inputs = [name for name in guesses if name not in targets]
-        guesses |= {name: apply_style(guesses[name], facts[name], style, target) for name in inputs}
+        for name in inputs:
+            styled = apply_style(guesses[name], facts[name], style, target)
+            second = propose_second(name, guesses[name], styled, facts[name], style)
+            guesses[name] = styled
+            guesses |= {other: guess for other, guess in second.items() if other not in source.columns}
     features = {name: guess.feature for name, guess in guesses.items() if guess.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
     skipped |= {name: guess.reason for name, guess in guesses.items() if guess.feature is None}

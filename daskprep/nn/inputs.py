@@ -22,6 +22,7 @@ from daskprep.steps.base import MISSING
 from daskprep.vocabulary import SpecialSymbols
 
 _MAX_DIMENSIONS = 64
+_DEVIATION = 0.01  # of new embeddings; with 1, the default of torch, rare values stay large noise
 
 
 class _Numbers(torch.nn.Module):
@@ -46,6 +47,7 @@ class _Embedding(torch.nn.Embedding):
 
     def __init__(self, size: int, width: int, unknown: int | None) -> None:
         super().__init__(size, width)
+        torch.nn.init.normal_(self.weight, std=_DEVIATION)
         if unknown is not None:
             torch.nn.init.zeros_(self.weight.data[unknown])
 
@@ -113,7 +115,8 @@ class Inputs(torch.nn.Module):
     - Images, audio and time series need a module in `modules`.
 
     An embedding of n ids has ``min(64, round(1.6 * n ** 0.56))`` numbers: 3 for 3 ids, 10 for 25, 21 for 100, and 64
-    from 726 on. This is the rule of fastai with a lower limit. The embedding of unknown values starts as zeros.
+    from 726 on. This is the rule of fastai with a lower limit. Embeddings start small, with a standard deviation of
+    0.01. The embedding of unknown values starts as zeros.
 
     Parameters
     ----------

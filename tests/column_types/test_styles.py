@@ -12,7 +12,7 @@ from sklearn.base import clone
 import daskprep as dp
 from daskprep.errors import ConfigError
 
-ROWS = 3_000
+ROWS = 6_000
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,7 @@ MODE = {"missing_indicator": True}
                 "written": {"normalization": "yeo_johnson"},
                 "port": {"transform_to": "one_hot"},
                 "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
+                "shop_components": {"column": "shop", "null_values": ["?"]},
                 "lift": MODE,
             },
         ),
@@ -95,6 +96,7 @@ MODE = {"missing_indicator": True}
                 },
                 "port": {"transform_to": "ordinal"},
                 "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
+                "shop_components": {"column": "shop", "null_values": ["?"]},
                 "lift": {},
             },
         ),
@@ -169,6 +171,62 @@ def test_texts_become_components(style):
     assert repr(found["review"]) == "TextComponents()"
     assert found.reasons["review"].endswith("leading directions of n-grams of characters")
     assert inferred(frame, None, targets=None)["review"].kind == "text"
+
+
+@pytest.mark.parametrize(("rows", "encoding"), [(4_999, None), (5_000, "piecewise_linear")])
+def test_numbers_for_networks_are_piecewise_linear_from_5000_rows_on(rows, encoding):
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=rows)})
+    assert inferred(frame, "network", targets=None)["x"].encoding == encoding
+
+
+def rare_and_frequent(names: list[str]) -> pd.DataFrame:
+    """Return rows of ten frequent values with 30 rows each, and others with one."""
+    rows = [*names[:10] * 30, *names[10:]]
+    return pd.DataFrame({"who": rows, "sold": np.arange(len(rows)) % 2 == 0})
+
+
+CODES = [f"u{number * 37:05}" for number in range(310)]
+
+
+@pytest.mark.parametrize(
+    ("style", "options"),
+    [
+        ("network", {}),
+        ("linear", {"most_common": 50, "transform_to": "one_hot"}),
+        ("trees", {"most_common": 50, "transform_to": "ordinal"}),
+    ],
+)
+def test_codes_have_frequent_values_beside_their_means(style, options):
+    frame = rare_and_frequent(CODES)
+    found = inferred(frame, style)
+    assert list(found) == ["who", "sold", "who_frequent"]
+    assert (found["who"].kind, found["who"].target) == ("target_encoding", "sold")
+    assert parameters(found["who_frequent"]) == {"column": "who", "min_frequency": 20, **options}
+    assert "20 rows or more" in found.reasons["who_frequent"]
+    prep = dp.Preprocessor(found, targets="sold").fit(frame)
+    assert len(prep.learned_["who_frequent"].vocabulary) == 11
+
+
+def test_column_names_of_the_data_come_before_features_beside():
+    found = inferred(rare_and_frequent(CODES).assign(who_frequent=1.5), "trees")
+    assert "who_frequent" not in found
+
+
+@pytest.mark.parametrize("style", ["network", "linear", "trees"])
+@pytest.mark.parametrize("targets", ["sold", None])
+def test_names_have_components_beside(style, targets):
+    letters = ["".join(word) for word in itertools.permutations("aeiourst", 4)]
+    found = inferred(rare_and_frequent([f"{word} motors" for word in letters[:280]]), style, targets)
+    assert parameters(found["who_components"]) == {"column": "who"}
+    assert "spellings" in found.reasons["who_components"]
+    assert (found["who"].kind == "target_encoding") == (targets is not None or style == "trees")
+
+
+def test_networks_embed_values_with_many_rows():
+    frame = pd.DataFrame({"who": CODES[:60] * 20, "sold": [True, False] * 600})
+    assert list(inferred(frame, "network")) == ["who", "sold"]
+    assert inferred(frame, "network")["who"].kind == "category"
+    assert inferred(frame[1:], "network")["who"].kind == "target_encoding"
 
 
 def test_unknown_style_raises(frame):
