@@ -84,8 +84,8 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
     elif type(feature) is Text:
         feature = TextComponents()
         notes.append(f"for {STYLES[style]}: {_DIRECTIONS}")
-    elif type(feature) is Date and style == "linear":
-        notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts)}")
+    elif type(feature) is Date and style != "trees":
+        notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts, style)}")
     if (
         feature is not None
         and guess.has_missing
@@ -118,14 +118,15 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     return reason
 
 
-def _encode_date(feature: Date, facts: ColumnFacts) -> str:
+def _encode_date(feature: Date, facts: ColumnFacts, style: Style) -> str:
     """Set the parts of a date that are of the scale of z-scores, from its sampled values; return the reason."""
     dates = feature.parse(pa.array(facts.distinct.texts)).drop_null()
     years = np.sort(pc.year(dates).to_numpy()) if len(dates) else np.array([2000])
     feature.since, feature.since_unit = f"{years[len(years) // 2]:04}-01-01", "years"
     has_times = pc.any(pc.not_equal(pc.floor_temporal(dates, unit="day"), dates)).as_py()
-    feature.cyclic = ["month", "weekday", *(["hour"] if has_times else [])]
-    return f"angles of {', '.join(feature.cyclic)}, and years since {feature.since}, near the middle"
+    # Three harmonics of the weekday are worth a column for each day; a network bends the circle itself.
+    feature.cyclic = {"weekday": 3 if style == "linear" else 1, "day_of_year": 2, **({"hour": 3} if has_times else {})}
+    return f"sines and cosines of {', '.join(feature.cyclic)}, and years since {feature.since}, near the middle"
 
 
 class _Shape(NamedTuple):

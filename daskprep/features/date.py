@@ -68,7 +68,7 @@ _COMPACT_LIMITS = (-719_162, 0), (2_932_896, 86_399)  # the same years as days a
 _SUM_BLOCK_ROWS = 1 << 24
 _MIN_STEPS, _MAX_BACKWARD_SHARE = 20, 0.01  # for rows that count as ordered by time, in either direction
 _HOURS = tuple(f"from {hour:02}:00 to {hour:02}:59" for hour in range(24))
-_sin_cos_tables: dict[tuple[str, Any], Tensor] = {}
+_sin_cos_tables: dict[tuple[str, int, Any], Tensor] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,9 +125,10 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     parts : list of str or None
         Parts as numbers: any of the nine, such as "year" and "day_of_year", and "weekend", which is 1 on Saturday and
         Sunday. None: all nine, or none with `cyclic` or `since`.
-    cyclic : list of str or None
+    cyclic : list of str, mapping of str to int, or None
         Parts as sine and cosine of their angle on a circle, so that December is next to January: any of the nine
-        except "year".
+        except "year". A mapping has the number of harmonics of each: ``{"hour": 3}`` adds sine and cosine of twice and
+        three times the angle, by which a linear model fits two peaks a day.
     since : str or None
         Date in ISO 8601, or name of a column of dates, from which the time to this date is counted. It is 0 where that
         column is missing or cannot be read; `datetime_format` applies to both columns.
@@ -365,11 +366,11 @@ def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
     return [pairs[:, 0], pairs[:, 1]]
 
 
-def _look_up_cycle(part: str, numbers: Tensor) -> Tensor:
-    """Return sine and cosine of a part for each of `numbers`, from a table that is copied once to each device."""
-    key = part, numbers.device
+def _look_up_cycle(part: str, harmonics: int, numbers: Tensor) -> Tensor:
+    """Return sines and cosines of a part for each of `numbers`, from a table that is copied once to each device."""
+    key = part, harmonics, numbers.device
     if key not in _sin_cos_tables:
-        _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part))
+        _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part, harmonics))
     return _sin_cos_tables[key][numbers]
 
 

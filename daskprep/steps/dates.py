@@ -9,14 +9,14 @@ import contextlib
 import datetime as dt
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprep.errors import RejectedValueError
-from daskprep.steps.base import Arrays, Parameters, RowEncoder, RowMappings, Strategy
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.steps.base import Arrays, Count, Parameters, RowEncoder, RowMappings, Strategy
 from daskprep.steps.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
@@ -211,6 +211,7 @@ CYCLES = {
     "month": (1, 12), "day": (1, 31), "weekday": (0, 7), "day_of_year": (1, 366), "hour": (0, 24), "minute": (0, 60),
     "second": (0, 60), "second_of_day": (0, 86_400),
 }  # fmt: skip
+_MAX_HARMONICS = 12
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800, "years": 31_556_952}
 
 
@@ -341,11 +342,11 @@ def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
 
 
 @functools.cache
-def sin_cos_table(part: str) -> np.ndarray:
-    """Return the float32 sine and cosine of each value of a cyclic part, by its distance from the first value."""
+def sin_cos_table(part: str, harmonics: int) -> np.ndarray:
+    """Return the float32 sines and cosines of each value of a cyclic part, by its distance from the first value."""
     size = CYCLES[part][1]
-    angles = 2 * np.pi * np.arange(size) / size
-    return np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    angles = 2 * np.pi * (np.outer(np.arange(size), np.arange(1, harmonics + 1)) % size) / size
+    return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(size, -1).astype(np.float32)
 
 
 def is_leap(year: Any) -> Any:
@@ -384,7 +385,7 @@ class DateParameters(Parameters):
 
     datetime_format: str | None = None
     parts: list[str] | None = None
-    cyclic: list[str] | None = None
+    cyclic: list[str] | Mapping[str, Count] | None = None
     since: str | None = None
     since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
     missing_value_strategy: Strategy | Literal["fill_with_mean"] = "fill_with_mean"
@@ -407,27 +408,42 @@ class DateParameters(Parameters):
         return any(one is not None for one in (self.parts, self.cyclic, self.since))
 
     @property
+    def _cycles(self) -> list[tuple[str, int]]:
+        """The cyclic parts, each with its number of harmonics; ConfigError for numbers that add nothing."""
+        if not isinstance(self.cyclic, Mapping):
+            return [(part, 1) for part in self.cyclic or ()]
+        for part, harmonics in self.cyclic.items():
+            most = min(_MAX_HARMONICS, CYCLES[part][1] // 2)  # beyond half of the period, they repeat
+            if type(harmonics) is not int or not 1 <= harmonics <= most:
+                raise ConfigError(f'Date: cyclic["{part}"]={harmonics!r}: pass a number of harmonics from 1 to {most}')
+        return list(self.cyclic.items())
+
+    @property
     def _labels(self) -> list[str]:
         """Names of the columns, without the prefix of the feature's name."""
-        cyclic_labels = [f"{part}_{axis}" for part in self.cyclic or () for axis in ("sin", "cos")]
+        cyclic_labels = [
+            f"{part}_{axis}{f'_{harmonic}' * (harmonic > 1)}"
+            for part, harmonics in self._cycles
+            for harmonic in range(1, harmonics + 1)
+            for axis in ("sin", "cos")
+        ]
         return [*(self.parts or ()), *cyclic_labels, *["since"] * (self.since is not None)]
 
     def _date_columns(
-        self, encoded: Any, to_float: Callable[[Any], Any], look_up: Callable[[str, Any], Any]
+        self, encoded: Any, to_float: Callable[[Any], Any], look_up: Callable[[str, int, Any], Any]
     ) -> Iterator[Any]:
         """Yield the columns of dates, in the order of `_labels`.
 
         `encoded`, an array or a tensor, has days and seconds by row, then of the reference if it is a column.
-        ``to_float(numbers)`` converts integers to float32, ``look_up(part, numbers)`` to rows of `sin_cos_table`.
+        ``to_float(numbers)`` converts integers to float32, ``look_up(part, harmonics, numbers)`` to rows of
+        `sin_cos_table`.
         """
         days, seconds = encoded[:, 0], encoded[:, 1]
         values = dict(zip((*PARTS, WEEKEND), calendar_parts(days, seconds), strict=True))
         for part in self.parts or ():
             yield to_float(values[part])
-        for part in self.cyclic or ():
-            sin_cos = look_up(part, values[part] - CYCLES[part][0])
-            yield sin_cos[:, 0]
-            yield sin_cos[:, 1]
+        for part, harmonics in self._cycles:
+            yield from look_up(part, harmonics, values[part] - CYCLES[part][0]).T
         if self.since is not None:
             since_days, since_seconds = self._reference or (encoded[:, 2], encoded[:, 3])
             unit = UNITS[self.since_unit]
@@ -440,7 +456,7 @@ class DateParameters(Parameters):
         columns = self._date_columns(
             rows.astype(np.int64),
             lambda numbers: numbers.astype(np.float32),
-            lambda part, index: sin_cos_table(part)[index],
+            lambda part, harmonics, index: sin_cos_table(part, harmonics)[index],
         )
         return np.stack(list(columns), axis=1)
 

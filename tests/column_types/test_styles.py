@@ -273,14 +273,15 @@ def test_frequent_value_prevents_quantile_normalization(share, rows, normalizati
     assert ("one value is frequent" in found.reasons["price"]) == (normalization == "yeo_johnson")
 
 
-def test_dates_for_linear_models_are_cyclic_parts_and_years():
+@pytest.mark.parametrize("style", ["linear", "network"])
+def test_dates_for_linear_models_and_networks_are_harmonics_and_years(style):
     times = pd.Timestamp("2021-03-01") + pd.to_timedelta(np.arange(800) * 86_401, unit="s")
     for column, parts in (
-        (pd.Series(times), ["month", "weekday", "hour"]),
-        (pd.Series(times.date), ["month", "weekday"]),
+        (pd.Series(times), {"day_of_year": 2, "hour": 3}),
+        (pd.Series(times.date), {"day_of_year": 2}),
     ):
-        found = dp.infer_features(pd.DataFrame({"seen": column}), style="linear", progress=False)
-        assert found["seen"].cyclic == parts
+        found = dp.infer_features(pd.DataFrame({"seen": column}), style=style, progress=False)
+        assert found["seen"].cyclic == {"weekday": 3 if style == "linear" else 1, **parts}
         assert (found["seen"].since, found["seen"].since_unit) == ("2022-01-01", "years")
         table = dp.Preprocessor(dict(found)).fit_transform(pd.DataFrame({"seen": column}))
         assert np.abs(table).max() < 2

@@ -504,6 +504,7 @@ CHOICES = [
     {"since": "2020-01-01 12:00", "since_unit": "years"},
     {"cyclic": ["weekday", "day_of_year", "minute", "second", "second_of_day"], "missing_value_strategy": "ffill"},
     {"parts": [*PARTS, "weekend"]},
+    {"cyclic": {"hour": 3, "weekday": 3, "day_of_year": 12}, "since": "2020-01-01"},
     {"since": "start", "since_unit": "seconds", "missing_value_strategy": "fill_with_mode"},
     {"since": "start", "since_unit": "hours", "missing_value_strategy": "bfill"},
 ]
@@ -528,6 +529,20 @@ def test_parts_and_cyclic_parts_equal_the_calendar(moments):
         angle = 2 * np.pi * (numbers[:, PARTS.index(part)].astype(float) - first) / period
         np.testing.assert_allclose(circles[:, 2 * place], np.sin(angle), atol=1e-7)
         np.testing.assert_allclose(circles[:, 2 * place + 1], np.cos(angle), atol=1e-7)
+
+
+def test_harmonics_are_sines_and_cosines_of_multiples_of_the_angle():
+    frame = pd.DataFrame({"x": pd.date_range("2024-01-01", periods=500, freq="5h").astype(str)})
+    prep = prepared(frame, cyclic={"weekday": 3, "hour": 2})
+    table, days = prep.transform(frame), pd.to_datetime(frame["x"]).dt
+    turns = [k * days.day_of_week / 7 for k in (1, 2, 3)] + [k * days.hour / 24 for k in (1, 2)]
+    expected = [function(2 * np.pi * turn) for turn in turns for function in (np.sin, np.cos)]
+    np.testing.assert_allclose(table, np.transpose(expected), atol=1e-6)
+    names = ["x_hour_sin", "x_hour_cos", "x_hour_sin_2", "x_hour_cos_2"]
+    assert prep.get_feature_names_out()[6:].tolist() == names
+    assert np.linalg.matrix_rank(np.column_stack([table[:, :6], np.ones(500)]), tol=1e-3) == 7  # as a column per day
+    np.testing.assert_array_equal(table[:, :2], prepared(frame, cyclic=["weekday"]).transform(frame))
+    np.testing.assert_array_equal(table[:, :2], prepared(frame, cyclic={"weekday": 1}).transform(frame))
 
 
 @pytest.mark.parametrize(
@@ -597,6 +612,11 @@ def test_since_a_missing_date_is_0_and_an_unreadable_one_can_raise():
         ({"parts": ["hours"]}, r"parts has no 'hours'. Did you mean \"hour\""),
         ({"cyclic": ["year"]}, "cyclic has no 'year'"),
         ({"cyclic": ["weekend"]}, "cyclic has no 'weekend'"),
+        ({"cyclic": {"hours": 1}}, r"cyclic has no 'hours'. Did you mean \"hour\""),
+        ({"cyclic": {"weekday": 4}}, r'cyclic\["weekday"\]=4: pass a number of harmonics from 1 to 3'),
+        ({"cyclic": {"second_of_day": 13}}, "from 1 to 12"),
+        ({"cyclic": {"hour": "2"}}, r'cyclic\["hour"\]=.2.: pass a number'),
+        ({"cyclic": {}}, "leaves nothing to read"),
         ({"parts": [], "cyclic": []}, "leaves nothing to read"),
         ({"since_unit": "months"}, "since_unit must be one of"),
     ],
