@@ -42,6 +42,8 @@ _MANY_ROWS = 5_000
 _FEW_LABELS = 50
 # Rows of a value, below which its mean says more than an embedding.
 _RARE = 20
+# Rows for each direction of texts; trees overfit more directions.
+_ROWS_PER_DIRECTION, _MIN_DIRECTIONS = 50, 4
 # Codes rarely have four letters in a row.
 _WORD = r"\p{L}{4}"
 # Asymmetry of quantiles: 0 for uniform and normal distributions, 0.56 for exponential ones.
@@ -82,7 +84,7 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
         feature, why = _encode_category(feature, facts, style, target)
         notes.append(f"for {STYLES[style]}: {why}")
     elif type(feature) is Text:
-        feature = TextComponents()
+        feature = TextComponents(size=_count_directions(facts))
         notes.append(f"for {STYLES[style]}: {_DIRECTIONS}")
     elif type(feature) is Date and style != "trees":
         notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts, style)}")
@@ -208,6 +210,11 @@ def _have_many_rows(facts: ColumnFacts) -> bool:
     return facts.usable >= _RARE * facts.distinct.count
 
 
+def _count_directions(facts: ColumnFacts) -> int:
+    """Return the number of directions of texts that this many rows suffice for."""
+    return max(_MIN_DIRECTIONS, min(facts.usable // _ROWS_PER_DIRECTION, TextComponents().size))
+
+
 def propose_second(name: str, guess: Guess, styled: Guess, facts: ColumnFacts, style: Style) -> dict[str, Guess]:
     """Return a second feature of a category of many values by name: components of words, or ids of frequent codes."""
     feature, network = guess.feature, style == "network"
@@ -217,7 +224,7 @@ def propose_second(name: str, guess: Guess, styled: Guess, facts: ColumnFacts, s
     options: dict[str, Any] = {"column": name, "null_values": feature.null_values}
     if mostly_match(facts, _WORD, 0.5) and not mostly_match(facts, CODE_PATTERN):
         reason = f"{_DIRECTIONS}, which spellings and names share"
-        return {f"{name}_components": Guess(TextComponents(**options), reason)}
+        return {f"{name}_components": Guess(TextComponents(size=_count_directions(facts), **options), reason)}
     if not isinstance(styled.feature, TargetEncoding) or facts.distinct.counts.max() < _RARE:
         return {}
     options |= {"min_frequency": _RARE}

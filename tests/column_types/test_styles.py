@@ -164,11 +164,12 @@ def test_numbers_unreadable_in_the_sample_use_default_scaling():
 
 
 @pytest.mark.parametrize("style", ["network", "linear", "trees"])
-def test_texts_become_components(style):
-    words = np.random.default_rng(0).choice(["fine", "poor", "soft", "loud", "small", "broken"], (200, 6))
+@pytest.mark.parametrize(("rows", "size"), [(100, 4), (249, 4), (250, 5), (1_499, 29), (2_000, 30)])
+def test_texts_become_components(style, rows, size):
+    words = np.random.default_rng(0).choice(["fine", "poor", "soft", "loud", "small", "broken"], (rows, 6))
     frame = pd.DataFrame({"review": [" ".join(row) for row in words]})
     found = inferred(frame, style, targets=None)
-    assert repr(found["review"]) == "TextComponents()"
+    assert (found["review"].kind, found["review"].size) == ("text_components", size)
     assert found.reasons["review"].endswith("leading directions of n-grams of characters")
     assert inferred(frame, None, targets=None)["review"].kind == "text"
 
@@ -217,7 +218,7 @@ def test_column_names_of_the_data_come_before_features_beside():
 def test_names_have_components_beside(style, targets):
     letters = ["".join(word) for word in itertools.permutations("aeiourst", 4)]
     found = inferred(rare_and_frequent([f"{word} motors" for word in letters[:280]]), style, targets)
-    assert parameters(found["who_components"]) == {"column": "who"}
+    assert parameters(found["who_components"]) == {"column": "who", "size": 11}
     assert "spellings" in found.reasons["who_components"]
     assert (found["who"].kind == "target_encoding") == (targets is not None or style == "trees")
 
