@@ -467,13 +467,13 @@ def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) ->
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
     """Encode a completed column, and fill its remaining missing cells with the encoded fill value."""
     keeps = keeps_missing(feature)
+    encoded = check_outputs(feature, feature.encode(parsed, learned), len(parsed))
+    check_same_layout(feature, "encode", encoded, empty_arrays(feature, learned))
     if parsed.null_count and learned.fill_value is None and not keeps:
         raise UnfilledCellError(
             f"{parsed.null_count:,} cells are missing, and nothing was learned to fill them with: leave out the "
             'rows, or the column of a target, or use missing_value_strategy="fill_with_const" with a fill_value'
         )
-    encoded = check_outputs(feature, feature.encode(parsed, learned), len(parsed))
-    check_same_layout(feature, "encode", encoded, empty_arrays(feature, learned))
     if parsed.null_count and not keeps:
         is_missing = ~valid_mask(parsed)
         for output, row in encode_fill_value(feature, learned).items():

@@ -546,6 +546,15 @@ def test_target_without_a_label_is_left_out():
         assert [*prep.encode(pd.DataFrame(rows))] == ["x", "size"]
 
 
+def test_unseen_label_is_an_error_beside_a_missing_one():
+    prep = dp.Preprocessor({"x": "number", "y": "category"}, targets="y")
+    prep.fit(pd.DataFrame({"x": [1, 2], "y": ["no", "yes"]}))
+    rows = [{"x": 1, "y": None}, {"x": 2, "y": "maybe"}]
+    for encode in (lambda: prep.encode(pd.DataFrame(rows)), lambda: Encoder(prep.to_dict()).encode(rows)):
+        with pytest.raises(RejectedValueError, match='"y".*label.* that no training row has'):
+            encode()
+
+
 def test_seen_counts_cells_of_all_requests():
     frame = pd.DataFrame(
         {
