@@ -154,8 +154,8 @@ class Programs(FittingPrograms):
     def add(self, data: st.DataObject) -> None:
         stored = self.choose(data)
         [part, *_] = stored.parts
-        column = data.draw(st.sampled_from(sorted(self.table.kinds)), "column")
-        kind = KINDS[self.table.kinds[column]]
+        column = data.draw(st.sampled_from(["goal", *sorted(self.table.kinds)]), "column")
+        kind = KINDS[self.table.kinds.get(column, "number")]
         feature = data.draw(st.composite(feature_of)(data.draw(st.sampled_from(kind.features)), column), "feature")
         name = f"added{self.paths}"
         rows = self.carried(data, part.frame)

@@ -90,8 +90,13 @@ def outputs_of(features: Mapping[str, dp.Feature]) -> list[str]:
 
 
 def depending_on_others(features: Mapping[str, dp.Feature]) -> dict[str, dp.Feature]:
-    """Return the features that encode a row by other rows: they impute from neighbors."""
-    return {name: one for name, one in features.items() if one.missing_value_strategy in ("ffill", "bfill")}
+    """Return the features that encode a row by other rows: they impute from neighbors, or have windows."""
+    strategies = ("ffill", "bfill")
+    return {
+        name: one
+        for name, one in features.items()
+        if one.missing_value_strategy in strategies or (isinstance(one, dp.Timeseries) and one.is_windowed)
+    }
 
 
 def sample_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> NDArray[np.bool_]:
@@ -152,12 +157,26 @@ def _check_encoded(prep: dp.Preprocessor, frame: pd.DataFrame, content: Content)
     encoded = TALLY.attempt("encode", lambda: as_arrays(prep.encode(frame)))
     if encoded is REFUSED:
         return
-    features = prep.features_
+    features, apart = prep.features_, within_splits(prep.features_)
+    drops = any(map(may_drop_rows, features.values()))
     for split, arrays in content.items():
         trained = cross_fit_folds(features) if split == "train" else ()
-        names = outputs_of({name: one for name, one in features.items() if name not in trained})
+        names = outputs_of({name: one for name, one in features.items() if name not in {*trained, *apart}})
         expected = {name: encoded[name][arrays["row_id"]] for name in names if name in encoded}
         equal("a dataset has what encode returns", {name: arrays[name] for name in expected}, expected)
+        for name, feature in apart.items() if prep.balance is None and not drops else ():
+            if feature.missing_value_strategy == "fill_with_const":
+                column = feature.column or name
+                is_own = pd.Series(np.isin(np.arange(len(frame)), arrays["row_id"]))
+                masked = frame.assign(**{column: frame[column].where(is_own, None)})
+                own = np.asarray(prep.encode(masked)[name])[arrays["row_id"]]
+                equal("windows have padding for rows of other splits", arrays[name], own)
+
+
+def within_splits(features: Mapping[str, dp.Feature]) -> dict[str, dp.Feature]:
+    """Return the features whose windows have no rows of other splits."""
+    windowed = {n: one for n, one in features.items() if isinstance(one, dp.Timeseries) and one.is_windowed}
+    return {name: one for name, one in windowed.items() if not one.across_splits}
 
 
 def same_rows(law: str, one: Content, other: Content, *, ids: bool = True) -> None:

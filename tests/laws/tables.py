@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import inspect
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,20 +33,31 @@ class Kind:
 
     cells: tuple[Any, ...]
     new: tuple[Any, ...]
-    features: tuple[type[dp.Feature], ...]
+    features: tuple[Callable[..., dp.Feature], ...]
 
 
+def embed(values: Sequence[str]) -> np.ndarray:
+    """Return the vectors of texts, as the model of an `Embedding`."""
+    return np.array([[len(one), sum(map(ord, one)) % 7] for one in values])
+
+
+CACHE = tempfile.mkdtemp(prefix="laws-")
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+LAST_ROWS = functools.partial(dp.Timeseries, window_size=3, across_splits=True)
+NEXT_ROWS = functools.partial(dp.Timeseries, horizon=2)
 # Words of saved states, in case that a cell is mistaken for one.
 STATE_WORDS = ("unknown", "padding", "size", "rows", "fill_value")
 WORDS = ("a", "b", *STATE_WORDS, "<UNK>", "<PAD>", "é", "日本", "1", "True")
 KINDS = {
-    "number": Kind((1.5, 0.0, -0.0, -3.25, 1e15, 1e-300, 0.1, None, np.nan), (7.0, -1e9), (dp.Number,)),
+    "number": Kind(
+        (1.5, 0.0, -0.0, -3.25, 1e15, 1e-300, 0.1, None, np.nan), (7.0, -1e9), (dp.Number, dp.Number, LAST_ROWS)
+    ),
     "wide number": Kind((1.0, 2.5, np.inf, -np.inf, 1e308, None), (1e300,), (dp.Number,)),
-    "integer": Kind((3, 0, -7, 2**40, 2**53 + 1, None), (11,), (dp.Number, dp.Category)),
+    "integer": Kind((3, 0, -7, 2**40, 2**53 + 1, None), (11,), (dp.Number, dp.Category, NEXT_ROWS)),
     "word": Kind(
         (*WORDS, " a", "", None, "x" * 300),
         ("fresh", "mode"),
-        (dp.Category, dp.TargetEncoding, dp.TextComponents, dp.Set),
+        (dp.Category, dp.TargetEncoding, dp.TextComponents, dp.Set, dp.Embedding),
     ),
     "label": Kind(("yes", "no"), (), (dp.Binary, dp.Category)),
     "class": Kind(("red", "blue", "green"), (), (dp.Category,)),
@@ -55,6 +70,9 @@ KINDS = {
         (pd.Timestamp("2024-03-06"), pd.Timestamp("1969-12-31 23:59:59"), pd.Timestamp("2000-02-29 12:00"), None),
         (pd.Timestamp("2031-01-01"),),
         (dp.Date,),
+    ),
+    "place": Kind(
+        ("8928308280fffff", "622236750694711295", "no cell", None), ("0x8928308280FFFFF",), (dp.H3, dp.Category)
     ),
     "vector": Kind(([1.0, 2.0], [0.5, -1.0], [0.0, 1e9], None), ([9.0, 9.0],), (dp.Vector,)),
     "series": Kind(([1.0], [], [2.0, 3.0, 4.0], [0.5] * 6, None), ([8.0, 9.0],), (dp.Timeseries,)),
@@ -93,7 +111,15 @@ PARAMETERS: dict[str, st.SearchStrategy[Any]] = {
     "encoding": st.none(),
     "timeseries_length_limit": st.integers(1, 4),
 }
-OWN_PARAMETERS: dict[type[dp.Feature], dict[str, st.SearchStrategy[Any]]] = {
+WINDOWS = {
+    "tokenizer": st.just("space"),
+    "missing_value_strategy": st.sampled_from(["fill_with_const", "ffill", "bfill", "drop_row"]),
+    "group_by": st.sampled_from([None, "group"]),
+}
+OWN_PARAMETERS: dict[Callable[..., dp.Feature], dict[str, st.SearchStrategy[Any]]] = {
+    LAST_ROWS: WINDOWS,
+    NEXT_ROWS: WINDOWS,
+    dp.Embedding: {"function": st.just(f"{__name__}.embed"), "size": st.just(2), "cache_dir": st.just(CACHE)},
     dp.Binary: {
         "missing_value_strategy": st.sampled_from(["fill_with_true", "fill_with_false", *STRATEGIES[:4]]),
         "positive": st.sampled_from([None, "yes"]),
@@ -117,13 +143,13 @@ OWN_PARAMETERS: dict[type[dp.Feature], dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def feature_of(draw: st.DrawFn, feature: type[dp.Feature], column: str) -> dp.Feature:
+def feature_of(draw: st.DrawFn, feature: Callable[..., dp.Feature], column: str) -> dp.Feature:
     """Draw some of the parameters in the signature of a feature type."""
     known = {**PARAMETERS, **OWN_PARAMETERS.get(feature, {})}
     names = [name for name in inspect.signature(feature).parameters if name in known]
     chosen = draw(st.lists(st.sampled_from(names), max_size=3, unique=True))
-    required = {"target"} & set(names)
-    return feature(column=column, **{name: draw(known[name]) for name in (*required, *chosen) if name != "column"})
+    required = [name for name in ("target", "function", "size", "cache_dir") if name in names]
+    return feature(column=column, **{name: draw(known[name]) for name in (*required, *chosen)})
 
 
 @dataclass(frozen=True)

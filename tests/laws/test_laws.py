@@ -14,7 +14,7 @@ from tests.laws.laws import TALLY
 from tests.laws.programs import Programs
 
 STEPS = 12  # of a program
-PER_SEED = 20  # programs: with a seed, Hypothesis draws mostly variants of a few programs
+PER_SEED = 10  # programs: after the first ten of a seed, Hypothesis draws mostly variants of a few
 # Shares of calls that may be refused: `add` to samples and several parts, graphs for most types, cells of a new kind.
 REFUSED_SHARES = {"add": 0.8, "to_onnx": 0.7, "encode": 0.4, "encode lazily": 0.5, "join": 0.6, "resume": 0.5}
 OTHER_SHARE = 0.4

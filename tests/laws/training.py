@@ -32,7 +32,7 @@ from tests.laws.laws import (
     join,
     keys_of,
 )
-from tests.laws.stored import Stored, as_arrays, check_written, outputs_of, sample_of
+from tests.laws.stored import Stored, as_arrays, check_written, outputs_of, sample_of, within_splits
 from tests.laws.tables import KEY
 
 MIXED = 6  # batches of a mixture
@@ -215,7 +215,7 @@ def check_stream(prep: dp.Preprocessor, frame: pd.DataFrame, carried: Any, data:
         return
     own = np.searchsorted(np.flatnonzero(is_sampled), own)
     features = prep.features_
-    unlike = cross_fit_folds(features)
+    unlike = {*cross_fit_folds(features), *within_splits(features)}
     names = outputs_of({n: one for n, one in features.items() if n not in unlike})
     rows = {n: encoded[n][own] for n in names if n in encoded}
     keys = [key for batches in ranks for key in check_batches(batches, rows, "a stream has what encode returns")]
