@@ -17,7 +17,7 @@ from daskprep.features.base import Contract, Learned, kind_with_article, rows_se
 from daskprep.features.boxes import bind_image
 from daskprep.features.checking import column_error_context
 from daskprep.features.media import MediaFeature
-from daskprep.passes.contexts import ContextPlan, assignment_columns
+from daskprep.passes.contexts import ContextPlan, assignment_columns, series_columns
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_reader
 from daskprep.passes.table import AnyFeature, Parsed, PartitionContext, learning_columns, summarize_columns
@@ -82,7 +82,8 @@ def learn_source(
     fold follows, learned without that fold. If training rows depend on a census, partitions are parsed twice, or saved
     in the folder `spill` for the second pass. `checkpoint` has the results of tasks that an interrupted fit finished.
     """
-    columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features)]))
+    series = filter(None, series_columns(features, split))
+    columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features), *series]))
     features, reader, census = bind_features(features, source, columns), PartitionReader(source), None
     plan = ContextPlan(features, split)
     if spill is not None:

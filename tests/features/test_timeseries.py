@@ -363,3 +363,10 @@ def test_time_split_warns_about_rows_out_of_time_order(tmp_path, recwarn, partit
     dp.Preprocessor({"x": feature}, split=dp.DatetimeSplit("day")).fit_write(frame, tmp_path / "x.dp")
     start, found = 'the times of "day" go back at ', [str(one.message) for one in recwarn]
     assert [one.removeprefix(start).partition(" within")[0] for one in found if one.startswith(start)] == rows
+
+
+def test_fit_of_files_reads_the_groups_of_windows_with_a_split_by_time(tmp_path):
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=20), "g": ["a", "b"] * 10, "x": np.arange(20.0)})
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    prep = dp.Preprocessor({"x": dp.Timeseries(window_size=2, group_by="g")}, split=dp.DatetimeSplit("day"))
+    assert prep.fit(tmp_path / "x.csv").to_dict() == prep.fit(frame).to_dict()
