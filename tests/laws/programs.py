@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,9 +185,9 @@ class Programs(FittingPrograms):
         first = [version for version, state in stored.versions.items() if state and not any(state[1])]
         content = read(stored.open(first[0] if first else None))
         if not first:
-            return Part(part.frame, content)
+            return replace(part, content=content)
         full = {split: {**arrays, **{n: content[split][n] for n in names}} for split, arrays in part.content.items()}
-        return Part(part.frame, full)
+        return replace(part, content=full)
 
     def compare_added(self, prep: dp.Preprocessor, stored: Stored, added: dict[str, Any], part: Part) -> None:
         own = clone(stored.prep)

@@ -31,6 +31,7 @@ class Part:
 
     frame: pd.DataFrame
     content: Content
+    rejected: tuple[int, ...]
 
     def without(self, rows: frozenset[int]) -> dict[str, Arrays]:
         keep = {name: ~np.isin(arrays["row_id"], list(rows)) for name, arrays in self.content.items()}
@@ -38,7 +39,7 @@ class Part:
 
     @property
     def row_ids(self) -> list[int]:
-        return sorted({int(row) for arrays in self.content.values() for row in arrays["row_id"]})
+        return sorted({*self.rejected, *(int(row) for arrays in self.content.values() for row in arrays["row_id"])})
 
 
 @dataclass
@@ -141,7 +142,7 @@ def check_written(prep: dp.Preprocessor, frame: pd.DataFrame, dataset: Dataset, 
         _check_assigned(assigned, content)
     _check_encoded(prep, frame, content)
     check_losses(prep, frame, dataset, content)
-    return Part(frame, content)
+    return Part(frame, content, tuple(rejected))
 
 
 def _check_assigned(assigned: Mapping[str, np.ndarray], content: Content) -> None:
