@@ -10,8 +10,8 @@ adult.csv, agnews.csv, diamonds.csv, taxis.csv and titanic.csv of a folder.
 
 Each table has at most 2,000 rows, and five folds, which are the same for all. The score is R2 of a number, AUC of two
 classes, and accuracy of more. Tools learn from the training rows of a fold only. Models are gradient boosting, a linear
-model, and a network of two hidden layers of 128, trained for 400 batches, with three seeds. Nothing is tuned, and
-nothing stops early. Networks read `daskprep.nn.Inputs`, or the numbers of the other tools.
+model, and a network of two hidden layers of 128, trained for 400 batches, with three seeds (`--seeds`). Nothing is
+tuned, and nothing stops early. Networks read `daskprep.nn.Inputs`, or the numbers of the other tools.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from torch import nn
 import daskprep as dp
 from daskprep.nn import Inputs, Outputs
 
-ROWS, FOLDS, SEEDS, WIDTH, BATCH = 2000, 5, 3, 128, 128
+ROWS, FOLDS, WIDTH, BATCH = 2000, 5, 128, 128
 STEPS, MOST_EPOCHS = 400, 100
 LEAST = 0.005  # difference of scores that does not matter
 METRICS = {"number": "R2", "binary": "AUC", "classes": "accuracy"}
@@ -142,18 +142,18 @@ def propose(frame: pd.DataFrame, target: str, model: str) -> dict[str, Any]:
     return dict(dp.infer_features(frame, targets=target, style=model, progress=False))
 
 
-def network_of_daskprep(table: Table, rows: Rows, kind: str) -> list[float]:
+def network_of_daskprep(table: Table, rows: Rows, kind: str, seeds: int) -> list[float]:
     """Return the scores of `Inputs`, the same layers and `Outputs`, by seed."""
     frame = table.frame.assign(part="test")
     frame.loc[rows[0], "part"] = "train"
     features = propose(table.frame.iloc[rows[0]], table.target, "network")
-    if kind == "classes":
-        features[table.target] = dp.Category()
+    if kind != "binary":
+        features[table.target] = dp.Category() if kind == "classes" else dp.Number(normalization=None)
     prep = dp.Preprocessor(features, targets=table.target, split=dp.FixedSplit("part"))
     with tempfile.TemporaryDirectory() as folder:
         dataset = prep.fit_write(frame, f"{folder}/rows.dp", progress=False)
         parts = [next(iter(dataset[part].loader(len(frame), shuffle=False))) for part in ("train", "test")]
-    return [score_of_seed(prep, parts, table.target, kind, seed) for seed in range(SEEDS)]
+    return [score_of_seed(prep, parts, table.target, kind, seed) for seed in range(seeds)]
 
 
 def score_of_seed(prep: dp.Preprocessor, parts: list[Any], target: str, kind: str, seed: int) -> float:
@@ -171,10 +171,10 @@ def score_of_seed(prep: dp.Preprocessor, parts: list[Any], target: str, kind: st
         return score(truth.numpy(), outputs(hidden(new))[target].numpy(), kind)
 
 
-def ours(table: Table, rows: Rows, model: str, kind: str) -> list[float]:
+def ours(table: Table, rows: Rows, model: str, kind: str, seeds: int) -> list[float]:
     """Return the scores of a fold with the features of "auto", by seed."""
     if model == "network":
-        return network_of_daskprep(table, rows, kind)
+        return network_of_daskprep(table, rows, kind, seeds)
     learn, held = (table.frame.iloc[part] for part in rows)
     prep = dp.Preprocessor(propose(learn, table.target, model), targets=table.target)
     inputs, new = prep.fit_transform(learn), prep.transform(held.drop(columns=table.target))
@@ -230,7 +230,7 @@ def with_date_parts(frame: pd.DataFrame) -> pd.DataFrame:
     return parts
 
 
-def theirs(table: Table, rows: Rows, model: str, kind: str, tool: str) -> list[float]:
+def theirs(table: Table, rows: Rows, model: str, kind: str, tool: str, seeds: int) -> list[float]:
     """Return the scores of a fold with the features of another tool, by seed."""
     frame, truth = table.frame.drop(columns=table.target), labels_of(table, kind)
     frame = with_date_parts(frame) if tool == "by hand" else frame
@@ -248,17 +248,19 @@ def theirs(table: Table, rows: Rows, model: str, kind: str, tool: str) -> list[f
     inputs, new_inputs = steps.fit_transform(learn, truth[rows[0]]), steps.transform(new)
     return [
         score(truth[rows[1]], network_of_matrix(inputs, truth[rows[0]], new_inputs, kind, seed), kind)
-        for seed in range(SEEDS)
+        for seed in range(seeds)
     ]
 
 
-def measure(table: Table, model: str, tool: str) -> list[list[float]]:
+def measure(table: Table, model: str, tool: str, seeds: int) -> list[list[float]]:
     """Return the scores by fold and seed."""
     kind = kind_of(table)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [
-            ours(table, rows, model, kind) if tool == "daskprep" else theirs(table, rows, model, kind, tool)
+            ours(table, rows, model, kind, seeds)
+            if tool == "daskprep"
+            else theirs(table, rows, model, kind, tool, seeds)
             for rows in folds(table)
         ]
 
@@ -281,7 +283,7 @@ def run(options: argparse.Namespace, tables: Mapping[str, Callable[[], Table]]) 
         table = load(make, ROWS)
         for _, model, tool in cells:
             start = time.process_time()
-            scores = measure(table, model, tool)
+            scores = measure(table, model, tool, options.seeds)
             line = {"table": name, "model": model, "tool": tool, "metric": METRICS[kind_of(table)]}
             line |= {"scores": scores, "seconds": round(time.process_time() - start, 1)}
             with options.results.open("a") as file:
@@ -335,6 +337,7 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), help="names of tables, separated by commas")
     parser.add_argument("--models", type=lambda text: text.split(","), default=MODELS)
     parser.add_argument("--tools", type=lambda text: text.split(","), default=TOOLS)
+    parser.add_argument("--seeds", type=int, default=3, help="of each network")
     parser.add_argument("--again", action="store_true", help="measure what the file has, too")
     options = parser.parse_args()
     tables = DERIVE | CONFIRM | ({} if options.tables is None else from_folder(options.tables))

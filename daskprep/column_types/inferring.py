@@ -38,6 +38,8 @@ STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "t
 _MANY_VALUES = 100
 # Rows, from which on a network has examples of each bin.
 _MANY_ROWS = 5_000
+# Pieces of a number that a linear model may follow in raw or transformed units.
+_BINS_LINEAR = 8
 # Labels, up to which one-hot columns, or splits of a tree, are feasible.
 _FEW_LABELS = 50
 # Rows of a value, below which its mean says more than an embedding.
@@ -110,8 +112,10 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
     reason = shape.reason
-    if style == "network" and facts.distinct.count >= _MANY_VALUES and facts.rows >= _MANY_ROWS:
+    suits = facts.rows >= _MANY_ROWS if style == "network" else shape.linear not in ("zscore", "robust")
+    if suits and facts.distinct.count >= _MANY_VALUES:
         feature.encoding = "piecewise_linear"
+        feature.bins = feature.bins if style == "network" else _BINS_LINEAR
         reason += ", piecewise linear, since it has many values"
     if (sentinels := facts.sentinels) and (other := _classify_shape(facts, sentinels)) is not shape:
         without = other.network if style == "network" else other.linear

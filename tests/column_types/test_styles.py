@@ -49,6 +49,7 @@ def parameters(feature: dp.Number) -> dict[str, object]:
 
 
 PLE = {"encoding": "piecewise_linear"}
+PLE8 = {**PLE, "bins": 8}
 MEDIAN = {"missing_value_strategy": "fill_with_median", "missing_indicator": True}
 MODE = {"missing_indicator": True}
 
@@ -74,10 +75,10 @@ MODE = {"missing_indicator": True}
         (
             "linear",
             {
-                "income": {"normalization": "yeo_johnson", **MEDIAN},
+                "income": {"normalization": "yeo_johnson", **PLE8, **MEDIAN},
                 "height": {},
                 "drift": {"normalization": "robust"},
-                "visits": {"normalization": "log1p"},
+                "visits": {"normalization": "log1p", **PLE8},
                 "change": {},
                 "grade": {},
                 "written": {"normalization": "yeo_johnson"},
