@@ -111,6 +111,8 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_mis
     feature.normalization = shape.network if style == "network" else shape.linear
     if shape is not _EVEN and has_missing:
         feature.missing_value_strategy = "fill_with_median"
+    if feature.normalization in ("zscore", "log1p"):  # others bound numbers beyond the fitted range
+        feature.clip_quantiles = [0.0, 1.0]
     reason = shape.reason
     suits = facts.rows >= _MANY_ROWS if style == "network" else shape.linear not in ("zscore", "robust")
     if suits and facts.distinct.count >= _MANY_VALUES:

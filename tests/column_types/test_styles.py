@@ -48,6 +48,7 @@ def parameters(feature: dp.Number) -> dict[str, object]:
     return {name: value for name, value in feature.get_params().items() if plain[name] != value}
 
 
+CLIP = {"clip_quantiles": [0.0, 1.0]}
 PLE = {"encoding": "piecewise_linear"}
 PLE8 = {**PLE, "bins": 8}
 MEDIAN = {"missing_value_strategy": "fill_with_median", "missing_indicator": True}
@@ -61,11 +62,11 @@ MODE = {"missing_indicator": True}
             "network",
             {
                 "income": {"normalization": "quantile_normal", **PLE, **MEDIAN},
-                "height": PLE,
+                "height": {**CLIP, **PLE},
                 "drift": {"normalization": "robust", **PLE},
-                "visits": {"normalization": "log1p", **PLE},
-                "change": PLE,
-                "grade": {},
+                "visits": {"normalization": "log1p", **CLIP, **PLE},
+                "change": {**CLIP, **PLE},
+                "grade": CLIP,
                 "written": {"normalization": "quantile_normal"},
                 "port": {},
                 "shop": {"null_values": ["?"]},
@@ -76,11 +77,11 @@ MODE = {"missing_indicator": True}
             "linear",
             {
                 "income": {"normalization": "yeo_johnson", **PLE8, **MEDIAN},
-                "height": {},
+                "height": CLIP,
                 "drift": {"normalization": "robust"},
-                "visits": {"normalization": "log1p", **PLE8},
-                "change": {},
-                "grade": {},
+                "visits": {"normalization": "log1p", **CLIP, **PLE8},
+                "change": CLIP,
+                "grade": CLIP,
                 "written": {"normalization": "yeo_johnson"},
                 "port": {"transform_to": "one_hot"},
                 "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
@@ -148,6 +149,15 @@ def test_style_does_not_depend_on_partitions(frame, tmp_path):
     assert source.npartitions > 5
     for style in ("network", "linear", "trees"):
         assert repr(dict(inferred(source, style))) == repr(dict(inferred(frame, style)))
+
+
+@pytest.mark.parametrize("style", ["network", "linear"])
+@pytest.mark.parametrize("odd", [1e30, -1e30])
+def test_one_odd_number_has_a_bounded_effect(frame, style, odd):
+    features = {name: one for name, one in inferred(frame, style).items() if isinstance(one, dp.Number)}
+    prep = dp.Preprocessor(features).fit(frame)
+    row = pd.DataFrame({name: [odd if name != "written" else f"${odd:.0f}"] for name in features})
+    assert np.abs(prep.transform(row)).max() <= np.abs(prep.transform(frame)).max()
 
 
 @pytest.mark.parametrize("style", ["network", "linear", "trees"])
