@@ -57,6 +57,8 @@ class Programs(FittingPrograms):
             written = self.prep.write(self.carried(data, self.fitted), other, **options)
             same_rows("fit_write is fit and write", read(written), part.content)
         self.keep(Stored(path, own, [part], True, options["compression"]))
+        if data.draw(st.booleans(), "add"):
+            self.add_to(self.stored[-1], data)
 
     def start_writing(self, data: st.DataObject) -> None:
         if data.draw(st.booleans(), "fitted before"):
@@ -153,7 +155,9 @@ class Programs(FittingPrograms):
     @precondition(has_datasets)
     @rule(data=st.data())
     def add(self, data: st.DataObject) -> None:
-        stored = self.choose(data)
+        self.add_to(self.choose(data), data)
+
+    def add_to(self, stored: Stored, data: st.DataObject) -> None:
         [part, *_] = stored.parts
         column = data.draw(st.sampled_from(["goal", *sorted(self.table.kinds)]), "column")
         kind = KINDS[self.table.kinds.get(column, "number")]
@@ -251,7 +255,9 @@ class Programs(FittingPrograms):
             return
         stored.deleted[number] |= set(rows)
         stored.add_version()
-        stored.unpurged |= {stored.parts[number].frame["id"][row] for row in rows}
+        part = stored.parts[number]
+        # A vocabulary may keep tokens of rejected rows, whose encodings are not stored.
+        stored.unpurged |= {part.frame["id"][row] for row in rows if row not in part.rejected}
         check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
         check_content(stored.open(), stored.expected())
 
