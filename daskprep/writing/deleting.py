@@ -233,7 +233,7 @@ def _commit(
         for part, own in zip(parts, rows, strict=True)
         for split in own.keys() & part.splits.keys()
     ]
-    lost = find_lost_tokens(current, positions, purged)
+    lost = find_lost_tokens(current, positions, purged, has_rejected=any(len(own[REJECTED]) for own in rows))
     for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
         splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
         ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())

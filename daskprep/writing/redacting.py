@@ -25,9 +25,10 @@ Positions = Sequence[tuple[Split, Integers | range]]
 """Positions of rows in splits."""
 
 
-def find_lost_tokens(current: Dataset, removed: Positions, purged: int) -> LostTokens:
+def find_lost_tokens(current: Dataset, removed: Positions, purged: int, *, has_rejected: bool) -> LostTokens:
     """Return the tokens that only `removed` rows have, and no row of the dataset `current`.
 
+    With `has_rejected`, rows without stored encodings are removed as well: all tokens that no row has may be theirs.
     Vocabularies that are not counted from rows, such as those from files, are left out. `purged` is the number of rows
     that earlier calls removed.
     """
@@ -40,7 +41,8 @@ def find_lost_tokens(current: Dataset, removed: Positions, purged: int) -> LostT
                 ids = _find_values(learned, name, fitted, purged)
             elif isinstance(learned, LearnedTokens):
                 ids = np.setdiff1d(
-                    _find_ids(current, learned, name + output, removed), _fill_ids(current, name, output)
+                    _find_ids(current, learned, name + output, removed, has_rejected),
+                    _fill_ids(current, name, output),
                 )
             else:  # of a custom type
                 continue
@@ -66,9 +68,11 @@ def _find_values(learned: LearnedTargetEncoding, column: str, removed: Positions
     return ids[[name != f"<REMOVED {number}>" for number, name in zip(ids.tolist(), names, strict=True)]]
 
 
-def _find_ids(current: Dataset, learned: LearnedTokens, column: str, removed: Positions) -> Integers:
+def _find_ids(
+    current: Dataset, learned: LearnedTokens, column: str, removed: Positions, has_rejected: bool
+) -> Integers:
     """Return the ids of tokens that `removed` rows have, or may have beyond the limit of a row, and no other row."""
-    lost, padding = np.zeros(len(learned.vocabulary), bool), learned.vocabulary.specials.padding_id
+    lost, padding = np.full(len(learned.vocabulary), has_rejected), learned.vocabulary.specials.padding_id
     for rows in _read(column, removed):
         lost[rows[rows < len(lost)]] = True  # buckets of hashes follow
         lost |= rows.ndim > 1 and bool((rows != padding).all(axis=1).any())

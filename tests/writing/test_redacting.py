@@ -150,6 +150,21 @@ def test_fill_value_that_only_removed_rows_have_keeps_its_ids(tmp_path, name):
     assert b"whistle" not in (tmp_path / "prep.json").read_bytes()
 
 
+def test_tokens_of_rejected_rows_are_removed(tmp_path):
+    frame = frame_of(["whistle", "blower"]).assign(sold=["yes", "no"] * (ROWS // 2) + ["maybe", "yes"])
+    features = {"c": "category", "sold": "binary"}
+    prep = dp.Preprocessor(features, targets="sold", split=None)
+    with pytest.warns(UserWarning, match="label"):
+        dataset = prep.fit_write(frame, tmp_path / "a.dp", progress=False)
+    assert dataset.rejects()["row_id"].to_pylist() == [ROWS]
+    receipt = dataset.delete([ROWS]).purge()
+    tokens = dp.open_dataset(tmp_path / "a.dp").vocabulary("c").tokens.to_pylist()
+    assert "whistle" in prep.learned_["c"].vocabulary.tokens.to_pylist()
+    assert "whistle" not in tokens
+    assert "blower" in tokens
+    assert receipt["removed_tokens"] == {"c": 1}
+
+
 def test_labels_of_integers_are_text_after_a_label_is_removed(tmp_path):
     frame = pd.DataFrame({"c": [7, 7, 8, 9] * 5 + [1234]})
     _, _, dataset = purged(tmp_path / "a.dp", {"c": "category"}, frame, [20])
