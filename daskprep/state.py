@@ -18,7 +18,7 @@ from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import make_feature
-from daskprep.features.parameters import annotations_of, check_fields, check_parameters
+from daskprep.features.parameters import check_fields, check_parameters, signature_of
 from daskprep.onnx import export
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
@@ -330,7 +330,7 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
 
 def _earlier_defaults(feature_type: Any) -> dict[str, Any]:
     """Return the earlier values of a type's parameters that were added later, for states without them."""
-    return {name: LATER_DEFAULTS[name] for name in annotations_of(feature_type) if name in LATER_DEFAULTS}
+    return {name: LATER_DEFAULTS[name] for name in signature_of(feature_type).parameters if name in LATER_DEFAULTS}
 
 
 def _names_files(*sections: Mapping[str, Any]) -> bool:

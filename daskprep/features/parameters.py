@@ -18,7 +18,7 @@ from daskprep.steps.base import Count as Count  # noqa: PLC0414 custom types imp
 
 CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
 
-_signature_of = functools.cache(inspect.signature)
+signature_of = functools.cache(inspect.signature)
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def annotations_of(cls: type[Any]) -> dict[str, Any]:
 
 def default_of(cls: type[Any], name: str) -> Any:
     """Return the default of a constructor parameter of `cls`; None if it has none."""
-    parameter = _signature_of(cls.__init__).parameters.get(name)
+    parameter = signature_of(cls.__init__).parameters.get(name)
     return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default
 
 
