@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import daskprep as dp
 from daskprep.state import state_files
@@ -46,9 +48,10 @@ def peak(path: Path, options: dict) -> int:
     if kind == "mix":
         loader = dp.Mix({"one": split, "other": split}, until="first", **options)
     if kind == "stream":
-        frame = pd.DataFrame({"vector": list(np.ones((20_000, WIDTH), np.float32))})
-        frame.to_parquet(path / "rows.parquet", row_group_size=500)
-        del frame
+        group = pa.table({"vector": list(np.ones((500, WIDTH), np.float32))})
+        with pq.ParquetWriter(path / "rows.parquet", group.schema) as writer:  # all rows would count as in use
+            for _ in range(40):
+                writer.write_table(group)
         source = dp.read_files(str(path / "rows.parquet"), partition_bytes=2_000_000)
         loader = dp.Preprocessor.from_dataset(dp.open_dataset(path)).stream(source, workers="threads", **options)
     before, most = anonymous_bytes(), 0
