@@ -122,7 +122,8 @@ def warn_about_losses(
 
     `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the fit has seen the
     training rows, and has warned about their unreadable cells. `compared`: unknown values of other rows are compared
-    with the fit elsewhere. Hashing is what a parameter requests.
+    with the fit elsewhere. Hashing is what a parameter requests, and an unknown value is not lost if another feature of
+    its column has few.
     """
 
     def is_reported(cause: str, split: str) -> bool:
@@ -136,10 +137,13 @@ def warn_about_losses(
             total = sum(count for one, count in (rows or {}).items() if not is_reported(cause, one))
             known, of = totals.get((name, cause), (0, total))
             totals[name, cause] = known + cells, max(of, cells / share)
+    large = {key for key, (cells, of) in totals.items() if cells >= MIN_SHARE * of}
+    encoded = {one.reads(name)[0] for name, one in features.items() if (name, "unknown") not in large}
+    large -= {(name, "unknown") for name, one in features.items() if one.reads(name)[0] in encoded}
     named = []
     for (name, cause), (cells, of) in totals.items():
         is_label = cause == LEFT_OUT and name in targets
-        if cells >= MIN_SHARE * of or is_label:
+        if (name, cause) in large or is_label:
             remedy = _REMEDIES.get(cause) or features[name]._loss_remedies[cast("Loss", cause)]
             what = "without a readable label left out" if is_label else _PHRASES.get(cause, cause)
             count = format_count(cells, "row" if cause == LEFT_OUT else "cell")

@@ -151,6 +151,19 @@ def test_style_does_not_depend_on_partitions(frame, tmp_path):
         assert repr(dict(inferred(source, style))) == repr(dict(inferred(frame, style)))
 
 
+@pytest.mark.parametrize("style", ["network", "linear", "trees"])
+def test_frequent_codes_beside_means_lose_nothing(style, tmp_path):
+    codes = [f"{number % 150 if number % 3 else number}" for number in range(ROWS)]
+    frame = pd.DataFrame({"user": [f"u{code}" for code in codes], "sold": np.arange(ROWS) % 2})
+    prep = dp.Preprocessor("auto", targets="sold", style=style, split=None)
+    dataset = prep.fit_write(frame, tmp_path / "a.dp", progress=False)  # a warning would be an error
+    losses = dataset.losses().set_index(["feature", "cause"])["share"]
+    assert losses["user_frequent", "unknown"] > 0.2
+    only = dp.Preprocessor({"user": prep.features_["user_frequent"], "sold": "binary"}, targets="sold", split=None)
+    with pytest.warns(UserWarning, match='information is lost in "user": .* unknown'):
+        only.fit(frame)
+
+
 @pytest.mark.parametrize("style", ["network", "linear"])
 @pytest.mark.parametrize("odd", [1e30, -1e30])
 def test_one_odd_number_has_a_bounded_effect(frame, style, odd):
