@@ -48,10 +48,10 @@ from daskprep.partitions.dask_internals import Task
 from daskprep.partitions.graphs import reference_results
 from daskprep.permutation import make_key, permute
 from daskprep.report.charts import bin_lengths, draw
+from daskprep.rows.saved import parse_json
 from daskprep.sources import as_source
 from daskprep.sources.cells import Cells, cell_kind
 from daskprep.split import RandomSplit, StratifiedSplit
-from daskprep.steps.saved import parse_json
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata
 from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.threads import InlineExecutor

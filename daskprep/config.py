@@ -21,8 +21,8 @@ from daskprep.features.embedding import Embedding
 from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import FEATURE_KEYS, upgrade_config
 from daskprep.parametrized import to_json_value
+from daskprep.rows.saved import parse_json
 from daskprep.split import RandomSplit, Splitter, split_from_dict
-from daskprep.steps.saved import parse_json
 from daskprep.storage.security import UntrustedPath, open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -8,7 +8,7 @@ from typing import Any
 
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
-from daskprep.steps.parameter_names import PARAMETER_NAMES, REMOVED, from_saved_parameters
+from daskprep.rows.parameter_names import PARAMETER_NAMES, REMOVED, from_saved_parameters
 
 FEATURE_KEYS = ("name", "type", "column", "preprocessing")
 _MODULE_KEYS = {"input_features": "encoder", "output_features": "decoder"}

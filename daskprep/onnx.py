@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
-from daskprep.steps import make_row_encoder, normalization
-from daskprep.steps.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, other_parameters
-from daskprep.steps.cells import SECONDS_PER_DAY, number_of, text_of
-from daskprep.steps.classes import BinaryRowEncoder, CategoryRowEncoder, TargetEncodingRowEncoder
-from daskprep.steps.dates import DateRowEncoder, calendar_parts
-from daskprep.steps.normalization import MAX_FLOAT32, Normalizer
-from daskprep.steps.numbers import Bins, NumberRowEncoder
-from daskprep.steps.series import VectorRowEncoder
-from daskprep.steps.tokens import SequenceRowEncoder, SetRowEncoder, TextRowEncoder, TokenRowEncoder
+from daskprep.rows import make_row_encoder, normalization
+from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, other_parameters
+from daskprep.rows.cells import SECONDS_PER_DAY, number_of, text_of
+from daskprep.rows.classes import BinaryRowEncoder, CategoryRowEncoder, TargetEncodingRowEncoder
+from daskprep.rows.dates import DateRowEncoder, calendar_parts
+from daskprep.rows.normalization import MAX_FLOAT32, Normalizer
+from daskprep.rows.numbers import Bins, NumberRowEncoder
+from daskprep.rows.series import VectorRowEncoder
+from daskprep.rows.tokens import SequenceRowEncoder, SetRowEncoder, TextRowEncoder, TokenRowEncoder
 
 PREFIX = "encoded/"  # of outputs, since a graph has no input and output of one name
 _OPSETS, _IR_VERSION = {"": 20, "ai.onnx.ml": 4, "com.microsoft": 1}, 9  # of onnxruntime 1.17

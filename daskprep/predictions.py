@@ -45,9 +45,7 @@ from daskprep.passes.table import (
     parse_columns,
     source_columns,
 )
-from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
-from daskprep.split import GroupSplit, RandomSplit, Splitter, StratifiedSplit
-from daskprep.steps.predictions import (
+from daskprep.rows.predictions import (
     OutputDecoder,
     PredictionColumn,
     PredictionOptions,
@@ -56,6 +54,8 @@ from daskprep.steps.predictions import (
     decode_batch,
     decode_batches,
 )
+from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
+from daskprep.split import GroupSplit, RandomSplit, Splitter, StratifiedSplit
 from daskprep.storage.layout import SPLITS
 from daskprep.storage.manifest import LossCounts, add_losses
 

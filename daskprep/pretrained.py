@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError
-from daskprep.steps.tokens import WORD_START_MARK
+from daskprep.rows.tokens import WORD_START_MARK
 from daskprep.storage.security import require_safe
 
 BATCH_TEXTS = 4096  # texts in one call of the package tokenizers

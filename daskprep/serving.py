@@ -24,10 +24,10 @@ from daskprep.errors import (
     UnfilledCellError,
     did_you_mean,
 )
-from daskprep.steps import ROW_ENCODERS, make_row_encoder, saved
-from daskprep.steps.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
-from daskprep.steps.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
-from daskprep.steps.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
+from daskprep.rows import ROW_ENCODERS, make_row_encoder, saved
+from daskprep.rows.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
+from daskprep.rows.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
+from daskprep.rows.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
 __all__ = ["Encoder", "load"]
 

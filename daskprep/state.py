@@ -22,10 +22,10 @@ from daskprep.features.parameters import check_fields, check_parameters, signatu
 from daskprep.onnx import export
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
+from daskprep.rows import saved
+from daskprep.rows.parameter_names import from_saved_parameters, to_saved_parameters
+from daskprep.rows.saved import FILE_KEY, load_vocabularies
 from daskprep.split import split_from_dict
-from daskprep.steps import saved
-from daskprep.steps.parameter_names import from_saved_parameters, to_saved_parameters
-from daskprep.steps.saved import FILE_KEY, load_vocabularies
 from daskprep.storage import Folder
 from daskprep.storage.security import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary

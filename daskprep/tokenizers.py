@@ -29,7 +29,7 @@ from daskprep import kernels
 from daskprep.errors import ConfigError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Spans, TokenCodes
 from daskprep.pretrained import CONFIG_FILES, PretrainedModel, import_package, load_model
-from daskprep.steps.tokens import are_strings, json_items, matches, words
+from daskprep.rows.tokens import are_strings, json_items, matches, words
 from daskprep.storage.security import UntrustedModelName, check_trusted_path, path_text
 
 

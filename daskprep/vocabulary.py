@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError, did_you_mean
 from daskprep.kernels import as_arrow, bool_values, plain_values, valid_mask
-from daskprep.steps.base import smallest_uint
-from daskprep.steps.parameter_names import LUDWIG_SYMBOLS
+from daskprep.rows.base import smallest_uint
+from daskprep.rows.parameter_names import LUDWIG_SYMBOLS
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.tables import read_bounded_table
 from daskprep.summaries import TokenCounts

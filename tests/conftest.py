@@ -17,7 +17,7 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator
 
 from daskprep import state
-from daskprep.steps.saved import FORMAT
+from daskprep.rows.saved import FORMAT
 from daskprep.storage import remote_files
 from tests.browser import CHROMIUM, Browser
 

@@ -27,11 +27,11 @@ from daskprep.features.base import Learned
 from daskprep.features.parameters import annotations_of
 from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.features.tokens import LearnedTokens
+from daskprep.rows.base import Count
+from daskprep.rows.parameter_names import REMOVED, to_saved_parameters
+from daskprep.rows.saved import FORMAT
 from daskprep.split import SPLITS
 from daskprep.state import LATER_DEFAULTS
-from daskprep.steps.base import Count
-from daskprep.steps.parameter_names import REMOVED, to_saved_parameters
-from daskprep.steps.saved import FORMAT
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"

@@ -31,8 +31,8 @@ from daskprep.ludwig import (
     TEXT_ENCODERS,
 )
 from daskprep.preprocessor import Preprocessor
+from daskprep.rows.parameter_names import REMOVED, from_saved_parameters
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
-from daskprep.steps.parameter_names import REMOVED, from_saved_parameters
 
 CONFIG = {
     "input_features": [

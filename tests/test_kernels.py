@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from daskprep import kernels
 from daskprep.kernels import TokenCodes
-from daskprep.steps.base import smallest_uint
+from daskprep.rows.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
 # Few distinct tokens of every length with its own code path, so that tokens repeat.

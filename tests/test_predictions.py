@@ -256,7 +256,7 @@ def test_many_rows_are_processed_in_chunks(monkeypatch, sort, words):
     rng = np.random.default_rng(0)
     outputs = {"sort": (sort, rng.normal(size=(50, 4))), "words": (words, rng.normal(size=(50, 3, 6)))}
     whole = {name: prep.predictions(rows, probabilities=True) for name, (prep, rows) in outputs.items()}
-    monkeypatch.setattr("daskprep.steps.predictions._BATCH_VALUES", 30)
+    monkeypatch.setattr("daskprep.rows.predictions._BATCH_VALUES", 30)
     for name, (prep, rows) in outputs.items():
         pd.testing.assert_frame_equal(prep.predictions(rows, probabilities=True), whole[name])
         rows[33, 0] = np.nan

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, RejectedValueError
-from daskprep.steps.saved import add_digest, compute_digests
+from daskprep.rows.saved import add_digest, compute_digests
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from daskprep import serving
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
 from daskprep.media.pixels import encode_png
-from daskprep.steps.parameter_names import REMOVED, SAVED_AS
+from daskprep.rows.parameter_names import REMOVED, SAVED_AS
 from tests.columns import encode_columns
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep import kernels
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.steps.tokens import join_tokens
+from daskprep.rows.tokens import join_tokens
 from daskprep.tokenizers import (
     TOKENIZERS,
     MissingPackageError,

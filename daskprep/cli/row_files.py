@@ -21,7 +21,7 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features.base import all_outputs
 from daskprep.features.checking import decode_column, mask_missing
-from daskprep.steps.base import MISSING
+from daskprep.rows.base import MISSING
 from daskprep.storage import Folder
 from daskprep.storage.files import CallbackWriter
 

@@ -15,7 +15,7 @@ from daskprep.errors import ConfigError
 from daskprep.features import Audio, Date, Feature, Image, Sequence, Set
 from daskprep.features.tokens import rows_with_repeats
 from daskprep.kernels import TokenCodes
-from daskprep.steps.tokens import json_items
+from daskprep.rows.tokens import json_items
 from daskprep.summaries.column_facts import ColumnFacts
 
 # In fewer rows, unique values may be a coincidence.

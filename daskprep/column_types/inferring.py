@@ -24,10 +24,10 @@ from daskprep.partitions import Workers, on_workers
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.progress import Progress
+from daskprep.rows.numbers import Normalization
 from daskprep.sources import Rows, Source, as_source
 from daskprep.sources.arrow_types import class_column
 from daskprep.sources.opening import SPLIT, get_splits
-from daskprep.steps.numbers import Normalization
 from daskprep.summaries.column_facts import ColumnFacts
 from daskprep.summaries.quantiles import MAX_BUCKETS
 

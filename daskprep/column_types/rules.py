@@ -40,8 +40,8 @@ from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, 
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
 from daskprep.features.notation import guess_and_parse
-from daskprep.steps.classes import CONVENTIONAL_LABELS
-from daskprep.steps.numbers import AMBIGUOUS
+from daskprep.rows.classes import CONVENTIONAL_LABELS
+from daskprep.rows.numbers import AMBIGUOUS
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 

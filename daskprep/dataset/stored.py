@@ -26,9 +26,9 @@ from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
 from daskprep.passes.losses import count_left_out, tabulate_losses
+from daskprep.rows.base import MISSING
+from daskprep.rows.saved import parse_state, read_targets
 from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
-from daskprep.steps.base import MISSING
-from daskprep.steps.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE

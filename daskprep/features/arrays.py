@@ -15,10 +15,10 @@ from scipy import sparse
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, did_you_mean
 from daskprep.features.base import Contract, Learned, all_outputs, rows_seen
 from daskprep.features.checking import all_empty_arrays, column_error_context, decode_column, empty_arrays, memoize
+from daskprep.rows import make_row_encoder
+from daskprep.rows.base import MISSING, RowEncoder
+from daskprep.rows.saved import error_context
 from daskprep.sources import PandasSource, Source
-from daskprep.steps import make_row_encoder
-from daskprep.steps.base import MISSING, RowEncoder
-from daskprep.steps.saved import error_context
 from daskprep.storage.tables import arrow_column
 from daskprep.tokenizers import is_builtin_tokenizer
 from daskprep.vocabulary import LARGE_VOCABULARY

@@ -27,7 +27,7 @@ from daskprep.media.audio import (
 )
 from daskprep.media.decoding import AudioDecoder
 from daskprep.media.spectra import compute_padding
-from daskprep.steps.base import Count
+from daskprep.rows.base import Count
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100

@@ -18,9 +18,9 @@ from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
+from daskprep.rows.base import MISSING, Parameters
+from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.split.folds import KFold
-from daskprep.steps.base import MISSING, Parameters
-from daskprep.steps.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT

@@ -28,7 +28,7 @@ from daskprep.features.missing import neighbour_strategy
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import plain_values
 from daskprep.permutation import Integers
-from daskprep.steps.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
+from daskprep.rows.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.column_summary import MAX_SAMPLES
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
-from daskprep.steps.normalization import evenly_spaced_quantiles
+from daskprep.rows.normalization import evenly_spaced_quantiles
 from daskprep.summaries import Quantiles, Range
 from daskprep.summaries.target_sums import Label, TargetSums, split_into_digits
 

@@ -22,9 +22,8 @@ from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens, rename_texts
 from daskprep.kernels import plain_values, valid_mask
 from daskprep.permutation import Integers, hash_strings
-from daskprep.sources.cells import as_text
-from daskprep.steps.base import smallest_uint
-from daskprep.steps.classes import (
+from daskprep.rows.base import smallest_uint
+from daskprep.rows.classes import (
     BUCKET_KEY,
     MAX_HASH_BUCKETS,
     MISSING_PART,
@@ -32,6 +31,7 @@ from daskprep.steps.classes import (
     CategoryParameters,
     bucket_names,
 )
+from daskprep.sources.cells import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.shifts import choose_bins
 from daskprep.vocabulary import SpecialSymbols, Vocabulary

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import only_where, plain_values, unwrap_mixed_column, valid_mask
+from daskprep.rows.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cells import as_text
-from daskprep.steps.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
 from daskprep.summaries.token_counts import argsort_bytes
 from daskprep.tokenizers import lowercase_strings
 

@@ -15,11 +15,11 @@ from daskprep.errors import ColumnError, DaskprepError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.cells import MAX_EXACT_POWER
 from daskprep.features.parameters import CellKind
+from daskprep.rows.base import MISSING
+from daskprep.rows.cells import MAX_EXACT_INTEGER
+from daskprep.rows.classes import convert_labels
+from daskprep.rows.predictions import as_array
 from daskprep.sources.cells import as_text
-from daskprep.steps.base import MISSING
-from daskprep.steps.cells import MAX_EXACT_INTEGER
-from daskprep.steps.classes import convert_labels
-from daskprep.steps.predictions import as_array
 
 _NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))
 _ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}

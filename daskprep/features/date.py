@@ -28,9 +28,8 @@ from daskprep.features.base import (
 from daskprep.features.cells import as_numbers, duration_remedy, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
-from daskprep.sources.cells import as_text, local_clock
-from daskprep.steps.cells import SECONDS_PER_DAY
-from daskprep.steps.dates import (
+from daskprep.rows.cells import SECONDS_PER_DAY
+from daskprep.rows.dates import (
     COMPACT_DATE,
     CYCLES,
     EPOCH,
@@ -47,6 +46,7 @@ from daskprep.steps.dates import (
     parse_datetime,
     sin_cos_table,
 )
+from daskprep.sources.cells import as_text, local_clock
 from daskprep.summaries import ColumnSummary, Quantiles, Range, Summary
 from daskprep.summaries.shifts import count_bins
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.permutation import mix
-from daskprep.steps.components import FRACTION_BITS
+from daskprep.rows.components import FRACTION_BITS
 
 _ITERATIONS = 6
 _EXTRA_DIRECTIONS = 10  # of the subspace, which speed up its convergence

@@ -15,9 +15,9 @@ from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import only_where
+from daskprep.rows.cells import MAX_EXACT_INTEGER
+from daskprep.rows.h3 import BITS, CELL_PATTERN, DIGITS, MAX_CELL, NO_DIGIT, SHIFTS, H3Parameters
 from daskprep.sources.cells import as_text
-from daskprep.steps.cells import MAX_EXACT_INTEGER
-from daskprep.steps.h3 import BITS, CELL_PATTERN, DIGITS, MAX_CELL, NO_DIGIT, SHIFTS, H3Parameters
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
 

@@ -27,7 +27,7 @@ from daskprep.media.images import (
     read_image_header,
 )
 from daskprep.media.pixels import encode_png, find_class_colours
-from daskprep.steps.base import Count, NonNegative
+from daskprep.rows.base import Count, NonNegative
 from daskprep.summaries import ColumnSummary, FileSample
 from daskprep.summaries.samples import PixelSums
 

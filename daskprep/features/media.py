@@ -23,7 +23,7 @@ from daskprep.features.missing import Border, BorderValue, NeighbourImputer
 from daskprep.media.cells import MediaKind, convert_media_column
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
 from daskprep.media.reader import MediaReader, save_cell_bytes
-from daskprep.steps.base import Strategy
+from daskprep.rows.base import Strategy
 from daskprep.storage.files import Folder
 from daskprep.storage.security import check_trusted_path, redact_url
 from daskprep.summaries import ColumnSummary, FileSample, SampledFile

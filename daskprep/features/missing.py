@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.kernels import valid_mask
-from daskprep.steps.base import NEIGHBOUR_STRATEGIES
-from daskprep.steps.base import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
+from daskprep.rows.base import NEIGHBOUR_STRATEGIES
+from daskprep.rows.base import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
 
 
 @dataclass(frozen=True)

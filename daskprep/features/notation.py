@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_dictionary, as_numbers, is_text, parse_numbers_and_strip
 from daskprep.kernels import BLOCK_SPANS, null_mask, only_where, string_buffers
+from daskprep.rows import numbers as rules
+from daskprep.rows.numbers import Notation, derive_notation, parse_number
 from daskprep.sources.cells import as_text
-from daskprep.steps import numbers as rules
-from daskprep.steps.numbers import Notation, derive_notation, parse_number
 
 # Up to one cell in twenty may contradict the notation of a column.
 _MIN_MAJORITY_RATIO = 19

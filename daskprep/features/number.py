@@ -55,8 +55,8 @@ from daskprep.features.notation import (
 from daskprep.features.outliers import NumberImputer, mask_outliers
 from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
-from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.steps.numbers import (
+from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
+from daskprep.rows.numbers import (
     ENCODINGS,
     MAX_EXACT_FLOAT32,
     NumberParameters,

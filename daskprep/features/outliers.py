@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.missing import Border, NeighbourImputer
 from daskprep.features.notation import make_parsed_cells
-from daskprep.steps.numbers import NumberParameters, Outliers
+from daskprep.rows.numbers import NumberParameters, Outliers
 
 
 def mask_outliers(params: NumberParameters, numbers: Any, learned: Any) -> np.ndarray | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union
 
 from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8
-from daskprep.steps.base import Count as Count  # noqa: PLC0414 custom types import it from here
+from daskprep.rows.base import Count as Count  # noqa: PLC0414 custom types import it from here
 
 CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
 

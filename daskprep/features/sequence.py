@@ -31,7 +31,7 @@ from daskprep.features.tokens import (
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
 from daskprep.pretrained import import_package
-from daskprep.steps.tokens import (
+from daskprep.rows.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,
     WORD_START_TOKENIZERS,

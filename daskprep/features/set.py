@@ -15,7 +15,7 @@ from daskprep.features.base import Bounds, Loss, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, any_in_list, drop_repeats, token_lists
-from daskprep.steps.tokens import BagParameters, SetParameters, frequencies, multi_hot
+from daskprep.rows.tokens import BagParameters, SetParameters, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0

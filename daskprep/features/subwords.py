@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
 from daskprep.pretrained import BATCH_TEXTS, import_package
-from daskprep.steps.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.rows.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
 from daskprep.summaries import TokenCounts
 from daskprep.tokenizers import Subwords
 from daskprep.vocabulary import SpecialSymbols, Vocabulary

@@ -20,10 +20,10 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import matrix_to_lists
 from daskprep.permutation import Integers
+from daskprep.rows.classes import TargetEncodingParameters
+from daskprep.rows.normalization import MAX_FLOAT32
 from daskprep.split import GroupSplit, KFold, Splitter
 from daskprep.split.times import TimeSplitter
-from daskprep.steps.classes import TargetEncodingParameters
-from daskprep.steps.normalization import MAX_FLOAT32
 from daskprep.summaries import TokenCounts
 from daskprep.summaries.target_sums import DIGIT_BITS, SumTable, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary

@@ -22,7 +22,7 @@ from daskprep.features.directions import leading_directions
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.vector import matrix_to_lists
 from daskprep.kernels import make_list_array, offsets_from_lengths, plain_values, valid_mask
-from daskprep.steps.components import (
+from daskprep.rows.components import (
     BUCKETS,
     FRACTION_BITS,
     MAX_SIZE,

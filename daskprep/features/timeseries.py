@@ -18,9 +18,9 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, pad, valid_mask
+from daskprep.rows.normalization import MAX_FLOAT32
+from daskprep.rows.series import SEPARATORS, TimeseriesParameters
 from daskprep.sources.cells import as_text
-from daskprep.steps.normalization import MAX_FLOAT32
-from daskprep.steps.series import SEPARATORS, TimeseriesParameters
 from daskprep.summaries import Lengths
 
 # Windows: rows are sorted by group. NaN represents a missing number, and `HIDDEN` a number of another split: it fills

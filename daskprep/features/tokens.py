@@ -17,8 +17,8 @@ from daskprep.features.base import Learned, LearnedT, Loss
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.kernels import TokenCodes, plain_values, valid_mask
 from daskprep.permutation import Integers
+from daskprep.rows.tokens import TokenParameters
 from daskprep.sources.cells import as_text
-from daskprep.steps.tokens import TokenParameters
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
 from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, is_builtin_tokenizer, lowercase_strings

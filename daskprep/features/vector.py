@@ -25,8 +25,8 @@ from daskprep.kernels import (
     string_buffers,
     valid_mask,
 )
+from daskprep.rows.series import VectorParameters
 from daskprep.sources.cells import as_text
-from daskprep.steps.series import VectorParameters
 from daskprep.summaries import ColumnSummary, Lengths
 
 _MAX_SAMPLED = 1000  # numbers in a sample cell; as a vector of more numbers, it counts as missing

@@ -20,7 +20,7 @@ from daskprep.loader.lengths import Trimming
 from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
 from daskprep.permutation import Integers
-from daskprep.steps.base import MISSING
+from daskprep.rows.base import MISSING
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Splitter: TypeAlias = Callable[[torch.Tensor, list[int]], Sequence[torch.Tensor] | Sequence[np.ndarray]]

@@ -18,7 +18,7 @@ from daskprep.dataset import Split
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.permutation import Integers, make_key, permute
-from daskprep.steps.base import smallest_uint
+from daskprep.rows.base import smallest_uint
 from daskprep.storage.checksum import crc32c
 
 _MAX_COUNTS = 2**26  # classes times blocks; each count takes 8 bytes

@@ -18,7 +18,7 @@ from daskprep.loader.batches import make_expanders
 from daskprep.loader.lengths import LENGTH, find_paddings
 from daskprep.nn.fitted import Source, check_names, column_of, fitted_state, match_ids, replace_rows
 from daskprep.options import check_count
-from daskprep.steps.base import MISSING
+from daskprep.rows.base import MISSING
 from daskprep.vocabulary import SpecialSymbols
 
 _MAX_DIMENSIONS = 64

@@ -12,8 +12,8 @@ from torch.nn import functional as F  # noqa: N812 its usual name
 from daskprep.errors import ConfigError
 from daskprep.features.base import keeps_missing, kind_with_article
 from daskprep.nn.fitted import Source, column_of, fitted_state, match_ids, replace_rows
-from daskprep.steps.normalization import NORMALIZATIONS
-from daskprep.steps.predictions import (
+from daskprep.rows.normalization import NORMALIZATIONS
+from daskprep.rows.predictions import (
     BinaryDecoder,
     BinDecoder,
     CategoryDecoder,

@@ -30,8 +30,8 @@ from daskprep.passes.table import (
     parse_columns,
     source_columns,
 )
+from daskprep.rows.base import CELL_KINDS
 from daskprep.sources import Source
-from daskprep.steps.base import CELL_KINDS
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import Range, Summary
 from daskprep.summaries.shifts import LARGE_SHIFT, Shift, compare_counts

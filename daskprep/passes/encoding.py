@@ -37,10 +37,10 @@ from daskprep.passes.table import (
     kept_rows,
     select_dropping_features,
 )
+from daskprep.rows.base import CELL_KINDS
+from daskprep.rows.saved import check_golden
 from daskprep.sources import PandasSource, Source
 from daskprep.split import TRAIN, Splitter
-from daskprep.steps.base import CELL_KINDS
-from daskprep.steps.saved import check_golden
 from daskprep.vocabulary import Vocabulary
 
 

@@ -17,8 +17,8 @@ from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
+from daskprep.rows.base import CELL_KINDS
 from daskprep.sources import Source
-from daskprep.steps.base import CELL_KINDS
 from daskprep.summaries import Range
 
 OnFindings = Literal["warn", "raise", "ignore"]

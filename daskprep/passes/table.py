@@ -32,12 +32,12 @@ from daskprep.features.checking import (
 from daskprep.features.media import MediaFeature
 from daskprep.features.missing import NeighbourImputer
 from daskprep.kernels import unwrap_mixed_column, valid_mask
+from daskprep.rows.base import MISSING, strip_null_values
+from daskprep.rows.cells import is_missing
 from daskprep.sources.arrow_types import cell_type, class_column, declared_order
 from daskprep.sources.cells import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment
 from daskprep.split.rows import RandomAssignment
-from daskprep.steps.base import MISSING, strip_null_values
-from daskprep.steps.cells import is_missing
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 

@@ -37,7 +37,7 @@ from daskprep.report.charts import (
     make_formatter,
 )
 from daskprep.report.findings import ClassTally, Column, DateTally, H3Tally, PositionSums, RowSample, TokenTally
-from daskprep.steps.base import MISSING
+from daskprep.rows.base import MISSING
 from daskprep.storage.arrays import ROW_ID
 from daskprep.summaries import Quantiles
 

@@ -53,7 +53,7 @@ import pyarrow.types as pt
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.kernels import MIXED, only_where
 from daskprep.media.cells import ACCEPTED_OBJECTS, MediaKind, convert_media_objects, is_pillow, is_tensor
-from daskprep.steps.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, SECONDS_PER_DAY, TIME_TYPES, number_of, text_of
+from daskprep.rows.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, SECONDS_PER_DAY, TIME_TYPES, number_of, text_of
 
 _MIN_LARGE = 2.0**63  # beyond int64
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -25,12 +25,12 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError, RejectedValueError, StorageFullError
 from daskprep.kernels import MIXED
+from daskprep.rows.saved import check_unique_keys
 from daskprep.sources.arrow_types import common_type
 from daskprep.sources.base import FileFragment, split_evenly, table_without_columns
 from daskprep.sources.cells import cell_texts, mixed_cells
 from daskprep.sources.locations import Spool
 from daskprep.sources.text import BLOCK_BYTES, TextFile, join_quote_runs, parse_in_blocks, take_ends
-from daskprep.steps.saved import check_unique_keys
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20

@@ -32,6 +32,7 @@ from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.kernels import only_where
 from daskprep.parametrized import with_parameters
 from daskprep.permutation import Integers
+from daskprep.rows.dates import micros_since_epoch, numeric_format
 from daskprep.split.base import (
     DEFAULT_SHARES,
     DROPPED,
@@ -42,7 +43,6 @@ from daskprep.split.base import (
     Splitter,
     scatter_splits,
 )
-from daskprep.steps.dates import micros_since_epoch, numeric_format
 from daskprep.storage.checkpoint import checkpointable
 
 ALL_ROWS = 2**63 - 1  # rows

@@ -31,12 +31,12 @@ from daskprep.passes.losses import warn_about_losses
 from daskprep.passes.table import learning_columns, source_columns
 from daskprep.permutation import Integers
 from daskprep.progress import Progress
+from daskprep.rows import saved
 from daskprep.sources import Source
 from daskprep.sources.frames import frame_of_columns, is_cell, table_from_pandas
 from daskprep.split import DROPPED, TRAIN, Splitter, TimeSeriesSplit, split_from_dict
 from daskprep.split.base import ReadAgain, SplitArray
 from daskprep.state import feature_params, state_files, state_from_files
-from daskprep.steps import saved
 from daskprep.storage.arrays import ROW_ID, encode_chunk, encode_shard
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import SPLITS, Layout

@@ -30,7 +30,7 @@ from daskprep.dataset.filtered import (
 from daskprep.dataset.joined import JoinedDataset, open_folder
 from daskprep.errors import ConfigError
 from daskprep.permutation import Integers
-from daskprep.steps.saved import parse_json
+from daskprep.rows.saved import parse_json
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX

@@ -30,11 +30,11 @@ from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.fitting import bind_features, learn_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
+from daskprep.rows.saved import error_context
 from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.locations import has_room
 from daskprep.sources.opening import combine_splits
 from daskprep.split import split_from_dict
-from daskprep.steps.saved import error_context
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX

@@ -26,9 +26,9 @@ import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
+from daskprep.rows import dates
+from daskprep.rows.dates import CYCLES, PARTS, parse_format, parse_words
 from daskprep.serving import Encoder, load
-from daskprep.steps import dates
-from daskprep.steps.dates import CYCLES, PARTS, parse_format, parse_words
 
 LEARNED = LearnedDate()
 GOLDEN = {

@@ -18,12 +18,12 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import onnx, steps
+from daskprep import onnx, rows
 from daskprep.errors import ConfigError, DaskprepError
 from daskprep.features import FEATURES
+from daskprep.rows import ROW_ENCODERS
+from daskprep.rows.base import AtLeast
 from daskprep.serving import Encoder
-from daskprep.steps import ROW_ENCODERS
-from daskprep.steps.base import AtLeast
 from tests.columns import encode_columns
 from tests.test_onnx import run
 
@@ -151,12 +151,12 @@ def test_parameters_that_a_fast_way_does_not_know_are_left_to_columns(
 ) -> None:
     prep = dp.Preprocessor({"x": dp.Number(normalization="minmax")}).fit(pd.DataFrame({"x": [1.0, 2.0, 4.0]}))
     saved = prep.to_dict()["features"]["x"]
-    assert steps.make_row_encoder("x", saved).transform is not None
-    monkeypatch.setattr(steps.numbers, "_NORMALIZED_PARAMETERS", "")
-    assert steps.make_row_encoder("x", saved).transform is None
+    assert rows.make_row_encoder("x", saved).transform is not None
+    monkeypatch.setattr(rows.numbers, "_NORMALIZED_PARAMETERS", "")
+    assert rows.make_row_encoder("x", saved).transform is None
     monkeypatch.setattr(onnx, "_SUPPORTED", "")
     with pytest.raises(ConfigError, match='"x": the parameter normalization'):
         prep.to_onnx(tmp_path / "x.onnx")
-    monkeypatch.setattr(steps, "_SUPPORTED", "")
-    assert steps.make_row_encoder("x", saved) is None
+    monkeypatch.setattr(rows, "_SUPPORTED", "")
+    assert rows.make_row_encoder("x", saved) is None
     assert Encoder(prep.to_dict()).encode({"x": 2.5})["x"] == prep.encode(pd.DataFrame({"x": [2.5]}))["x"] == 0.5

@@ -22,10 +22,10 @@ import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.cells import parse_numbers_and_strip
 from daskprep.features.notation import as_thousands, mask_ambiguous, parse_strict_notation
+from daskprep.rows.cells import NUMBER_PATTERN
+from daskprep.rows.numbers import AMBIGUOUS, derive_notation, full_match, parse_number
 from daskprep.serving import Encoder
 from daskprep.sources import TableSource
-from daskprep.steps.cells import NUMBER_PATTERN
-from daskprep.steps.numbers import AMBIGUOUS, derive_notation, full_match, parse_number
 from tests.columns import encode_columns
 
 DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0

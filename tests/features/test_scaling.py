@@ -16,8 +16,8 @@ from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTr
 
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.rows.normalization import normal_cdf, normal_ppf
 from daskprep.serving import Encoder
-from daskprep.steps.normalization import normal_cdf, normal_ppf
 from daskprep.testing import check_feature
 
 ROWS = 200_000

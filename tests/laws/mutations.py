@@ -14,8 +14,8 @@ from daskprep.dataset.joined import JoinedDataset
 from daskprep.features.base import Contract
 from daskprep.features.parameter_values import make_features
 from daskprep.passes import table
+from daskprep.rows.base import MISSING
 from daskprep.state import state_files, state_from_files
-from daskprep.steps.base import MISSING
 from daskprep.storage.manifest import read_versions
 from daskprep.writing import adding, deleting, versions
 from tests.laws.laws import TALLY, Tally

@@ -30,12 +30,12 @@ from daskprep import serving
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import make_expanders
+from daskprep.rows.base import CELL_KINDS, json_number
+from daskprep.rows.cells import number_of, text_of
+from daskprep.rows.tokens import TOKENIZERS
 from daskprep.serving import Encoder
 from daskprep.sources import table_from_pandas
 from daskprep.sources.cells import as_text
-from daskprep.steps.base import CELL_KINDS, json_number
-from daskprep.steps.cells import number_of, text_of
-from daskprep.steps.tokens import TOKENIZERS
 from tests.columns import encode_columns
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")

@@ -27,8 +27,8 @@ from daskprep import serving
 from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, FormatVersionError
 from daskprep.features import FEATURES
 from daskprep.features.number import LearnedNumber
-from daskprep.steps import ROW_ENCODERS
-from daskprep.steps.saved import add_digest, canonical, compute_digests
+from daskprep.rows import ROW_ENCODERS
+from daskprep.rows.saved import add_digest, canonical, compute_digests
 from tests.columns import encode_columns
 
 CELLS = {

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
+from daskprep.rows.base import CELL_KINDS
 from daskprep.serving import Encoder
-from daskprep.steps.base import CELL_KINDS
 from tests.columns import encode_columns
 
 MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"])

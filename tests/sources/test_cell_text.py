@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError
+from daskprep.rows.cells import text_of
 from daskprep.sources.cells import as_text, cell_texts, local_clock
-from daskprep.steps.cells import text_of
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 NOON = dt.datetime(2020, 7, 1, 12)

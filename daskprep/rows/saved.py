@@ -26,8 +26,8 @@ from daskprep.errors import (
     FormatVersionError,
     RejectedValueError,
 )
-from daskprep.steps.cells import MAX_EXACT_INTEGER
-from daskprep.steps.classes import MAX_HASH_BUCKETS
+from daskprep.rows.cells import MAX_EXACT_INTEGER
+from daskprep.rows.classes import MAX_HASH_BUCKETS
 
 
 def parse_json(text: str | bytes) -> Any:

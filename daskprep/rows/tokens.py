@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 
 from daskprep.errors import ColumnError
-from daskprep.steps.base import Arrays, Count, Parameters, RowEncoder, Strategy, Truncation, smallest_uint
-from daskprep.steps.cells import LIST_TYPES, text_of
+from daskprep.rows.base import Arrays, Count, Parameters, RowEncoder, Strategy, Truncation, smallest_uint
+from daskprep.rows.cells import LIST_TYPES, text_of
 
 TokenizeFunction = Callable[[str], list[str] | None]
 

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.steps.classes import CONVENTIONAL_LABELS, class_labels, convert_labels
-from daskprep.steps.normalization import NORMALIZATIONS
-from daskprep.steps.numbers import bin_middles
-from daskprep.steps.tokens import join_tokens
+from daskprep.rows.classes import CONVENTIONAL_LABELS, class_labels, convert_labels
+from daskprep.rows.normalization import NORMALIZATIONS
+from daskprep.rows.numbers import bin_middles
+from daskprep.rows.tokens import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprep.steps.base import Arrays, AtLeast, Parameters, RowEncoder
-from daskprep.steps.cells import text_of
+from daskprep.rows.base import Arrays, AtLeast, Parameters, RowEncoder
+from daskprep.rows.cells import text_of
 
 BUCKET_BITS = 13
 BUCKETS = 1 << BUCKET_BITS

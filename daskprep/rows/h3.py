@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.steps.base import Arrays, Parameters, RowEncoder, Strategy
-from daskprep.steps.cells import BOOLEAN_TYPES, MAX_EXACT_INTEGER, TIME_TYPES, reject_types, text_of
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, Strategy
+from daskprep.rows.cells import BOOLEAN_TYPES, MAX_EXACT_INTEGER, TIME_TYPES, reject_types, text_of
 
 CELL_PATTERN = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
 DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0

@@ -11,9 +11,9 @@ from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
-from daskprep.steps.base import RowEncoder, other_parameters
-from daskprep.steps.parameter_names import from_saved_parameters
-from daskprep.steps.tokens import TOKENIZERS
+from daskprep.rows.base import RowEncoder, other_parameters
+from daskprep.rows.parameter_names import from_saved_parameters
+from daskprep.rows.tokens import TOKENIZERS
 
 ROW_ENCODERS = {
     "number": "numbers.Number", "category": "classes.Category", "target_encoding": "classes.TargetEncoding",
@@ -45,7 +45,7 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
     if kind not in ROW_ENCODERS:
         return None
     module_name, _, class_name = ROW_ENCODERS[kind].partition(".")
-    module = importlib.import_module(f"daskprep.steps.{module_name}")
+    module = importlib.import_module(f"daskprep.rows.{module_name}")
     parameters = getattr(module, f"{class_name}Parameters")
     row_type: type[RowEncoder] = getattr(module, f"{class_name}RowEncoder")
     params = from_saved_parameters(kind, params)

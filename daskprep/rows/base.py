@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from daskprep.errors import DaskprepError, RejectedValueError, UnfilledCellError
-from daskprep.steps.cells import is_missing, text_of
+from daskprep.rows.cells import is_missing, text_of
 
 
 @dataclass(frozen=True)

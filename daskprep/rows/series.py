@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.steps.base import (
+from daskprep.rows.base import (
     MISSING,
     NEIGHBOUR_STRATEGIES,
     Arrays,
@@ -24,7 +24,7 @@ from daskprep.steps.base import (
     Strategy,
     Truncation,
 )
-from daskprep.steps.cells import (
+from daskprep.rows.cells import (
     LIST_TYPES,
     MAX_EXACT_INTEGER,
     NUMBER_TYPES,

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.steps.base import (
+from daskprep.rows.base import (
     Arrays,
     AtLeast,
     Count,
@@ -25,7 +25,7 @@ from daskprep.steps.base import (
     Strategy,
     smallest_uint,
 )
-from daskprep.steps.cells import number_of, text_of
+from daskprep.rows.cells import number_of, text_of
 
 BUCKET_KEY = 0
 MAX_HASH_BUCKETS = 1 << 24  # an embedding has a row for each

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from daskprep.errors import ConfigError
-from daskprep.steps.base import (
+from daskprep.rows.base import (
     NEIGHBOUR_STRATEGIES,
     Arrays,
     Count,
@@ -26,8 +26,8 @@ from daskprep.steps.base import (
     other_parameters,
     smallest_uint,
 )
-from daskprep.steps.cells import NUMBER_TYPES, is_missing, number_of, text_of
-from daskprep.steps.normalization import MAX_FLOAT32, NORMALIZATIONS, Normalization
+from daskprep.rows.cells import NUMBER_TYPES, is_missing, number_of, text_of
+from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS, Normalization
 
 MAX_CHARACTERS = 64  # longer texts are not numbers
 AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # "1.299" is a decimal, or thousands in a notation with decimal commas

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.steps.base import Arrays, Count, Parameters, RowEncoder, RowMappings, Strategy
-from daskprep.steps.cells import (
+from daskprep.rows.base import Arrays, Count, Parameters, RowEncoder, RowMappings, Strategy
+from daskprep.rows.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
     NUMBER_TYPES,
