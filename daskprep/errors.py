@@ -214,6 +214,20 @@ def _describe_parameter(owner: object, name: str) -> str:
     return f" {name}: {entry[1]}. {sentence}.".replace("`", "")
 
 
+def full_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the signature of a function or class, with the keys of a TypedDict for ``**options: Unpack[...]``."""
+    function = function.__init__ if inspect.isclass(function) else function
+    signature = inspect.signature(function)
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if unpacked := re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation)):
+            options = inspect.unwrap(function).__globals__[unpacked[1]].__annotations__
+            parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in options]
+        else:
+            parameters.append(parameter)
+    return signature.replace(parameters=parameters)
+
+
 def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
     """Decorate a function to add a hint to the TypeError of a call with wrong arguments.
 
@@ -227,7 +241,7 @@ def with_parameter_hints(function: Callable[P, T]) -> Callable[P, T]:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            signature = inspect.signature(call)
+            signature = full_signature(call)
             try:
                 signature.bind(*args, **kwargs)
             except TypeError:

@@ -12,8 +12,7 @@ import pandas as pd
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.joined import GrownDataset
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
-from daskprep.options import with_options
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn, with_parameter_hints
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import resolve_split, take_sample
@@ -263,7 +262,7 @@ class NewRowsMixin:
         self._set_learned(self.features_, grown)
         return new_tokens
 
-    @with_options(WriteOptions, Options)
+    @with_parameter_hints
     def append(
         self,
         frame: Rows,
@@ -291,8 +290,8 @@ class NewRowsMixin:
             nothing, or append the rows without a warning. The pass that reads the rows finds them. Afterwards, the
             ranges that `check` compares include the appended rows.
         **options
-            The options of `write`, except `overwrite`: `daskprep.writing.versions.WriteOptions`. By default, rows of a
-            block, compression and shards are as in the dataset.
+            The options of `fit_write`, except `overwrite`. By default, rows of a block, compression and shards are as
+            in the dataset.
 
         Examples
         --------

@@ -40,7 +40,7 @@ from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import FeatureParams, check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import SharedOptions, StreamOptions, check_flags, with_options
+from daskprep.options import StreamOptions, check_flags
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -367,7 +367,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
-    @with_options(WriteOptions, Options)
+    @with_parameter_hints
     def fit_write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Fit on a table and write it as a dataset, reading it once.
 
@@ -381,8 +381,33 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         path : str or path
             Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
             not contain other files.
-        **options
-            The options of `write`: `daskprep.writing.versions.WriteOptions`.
+        shuffle : bool, default False
+            Whether to shuffle the rows of each split; use it if rows are sorted.
+        seed : int, default 0
+            Seed of the shuffle; any integer.
+        block_rows : int or None
+            Rows of a block, the unit of reading. None: as many as fit in 16 MB for the widest array, or in 4 MB with
+            shards, but few enough for 64 blocks in the largest split.
+        compression : {"lz4", "zstd", "none"}, default "lz4"
+            Compression of arrays and tables.
+        shards : bool or None
+            Whether the blocks of an array share a few large files, instead of one file per block. None: True in object
+            stores, where each file takes a request; local files are faster to read one by one.
+        overwrite : bool, default False
+            Whether to write even if this version already exists, or if the existing dataset cannot be read.
+        version : str or None
+            Name for the version of the rows, in place of their files or cells. Without it, Dask frames, streams and
+            frames with media are written each time. For `append`, a new name adds rows that the dataset has once more.
+        memory : str, int or None
+            Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
+            write that cannot fit raises an error before it starts.
+        workers : int, "threads" or None
+            Number of processes of this machine that are started for the write; "threads" of this process. None: one
+            process per core if the write then ends sooner. A Dask client or scheduler that is set is used instead.
+        progress : bool or None
+            Whether to show progress bars. None: on terminals and in notebooks.
+        storage_options : mapping or None
+            Options for fsspec to open `path`, and `frame` if it is a path, such as credentials. They are not stored.
 
         Returns
         -------
@@ -397,7 +422,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
             return self._write(features, frame, path, settings)
 
-    @with_options(WriteOptions, Options)
+    @with_parameter_hints
     def write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
@@ -408,7 +433,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         frame, path
             As for `fit_write`.
         **options
-            The options of `fit_write`: `daskprep.writing.versions.WriteOptions`.
+            Options of the write, such as `block_rows`: see `fit_write`.
         """
         check_is_fitted(self)
         self._check_one_fold("write")
@@ -418,7 +443,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         ):
             return self._write(None, frame, path, settings)
 
-    @with_options(StreamOptions, SharedOptions, split="train", epochs=1, window="2GB", decode_on="trainer")
+    @with_parameter_hints
     def stream(
         self,
         frame: Rows,
@@ -443,7 +468,7 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         prepare : callable or None
             Function called with the rows of each partition, as in `prepared`; it returns a pandas frame to encode.
         **options
-            See `daskprep.options.StreamOptions`.
+            Options of the stream, such as `shuffle` and `window`: see `Stream`.
 
         Returns
         -------

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 import daskprep
+from daskprep.errors import full_signature
 from daskprep.features import FEATURES
 from daskprep.tokenizers import TOKENIZERS
 
@@ -186,17 +187,24 @@ def test_every_public_name_is_in_the_reference_once():
 
 
 def documented_parameters(thing: Any) -> list[str] | None:
-    """Return the documented parameter names, sorted; None without a section of parameters."""
+    """Return the documented parameter names, sorted; None without a section of parameters.
+
+    ``**options`` that are documented elsewhere are all parameters of their TypedDict.
+    """
     section = PARAMETERS.search(inspect.getdoc(thing) or "")
     if section is None:
         return None
     heads = re.findall(r"^(\S.*?)(?: : .*)?$", section[1], re.MULTILINE)
-    return sorted(re.findall(r"\w+", " ".join(heads)))
+    names = re.findall(r"\w+", " ".join(heads))
+    if "**options" in heads:
+        names += full_signature(thing).parameters.keys() - inspect.signature(thing).parameters.keys() - {"self"}
+        names.remove("options")
+    return sorted(names)
 
 
 def parameters_of(thing: Any) -> list[str]:
     """Return the names of the parameters of a class or function, sorted."""
-    return sorted(name for name in inspect.signature(thing).parameters if name != "self")
+    return sorted(name for name in full_signature(thing).parameters if name != "self")
 
 
 @pytest.mark.parametrize("name", sorted(set(daskprep.__all__) - OPENED))

@@ -21,9 +21,15 @@ from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, MediaBlocks, digest_content, make_cache_name, read_media_block
 from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.stored import StoredDataset
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, with_attribute_hints
+from daskprep.errors import (
+    ConfigError,
+    CorruptDatasetError,
+    did_you_mean,
+    with_attribute_hints,
+    with_parameter_hints,
+)
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions, SharedOptions, with_options
+from daskprep.options import LoaderOptions
 from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
@@ -346,7 +352,7 @@ class Split:
 
     # -- in batches
 
-    @with_options(LoaderOptions, SharedOptions)
+    @with_parameter_hints
     def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
         """Return batches of tensors for torch, shuffled and prefetched.
 
@@ -355,7 +361,7 @@ class Split:
         batch_size : int
             Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
         **options
-            See `daskprep.options.LoaderOptions`.
+            Options of the loader, such as `shuffle` and `columns`: see `Loader`.
         """
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 

@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display import escape_unprintable, format_count, settings_card
-from daskprep.errors import ConfigError, warn
+from daskprep.errors import ConfigError, warn, with_parameter_hints
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -39,7 +39,7 @@ from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
 from daskprep.loader.token_batches import TokenBatches, TokenSchedule
-from daskprep.options import BatchOptions, LoaderOptions, SharedOptions, check_count, with_options
+from daskprep.options import BatchOptions, SharedOptions, check_count
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
@@ -50,7 +50,6 @@ _DIGEST_DIGITS = 16
 _MAX_CELL_BLOCKS = 2
 
 
-@with_options(LoaderOptions, SharedOptions)
 class Loader(BatchIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
@@ -66,8 +65,85 @@ class Loader(BatchIterator):
         The rows.
     batch_size : int
         Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
-    **options
-        See `daskprep.options.LoaderOptions`.
+    shuffle : bool, default True
+        Whether to shuffle rows in each epoch; a stream shuffles its partitions, and the rows of a window. False: the
+        order on disk or in the source.
+    seed : int, default 0
+        Seed of the shuffle.
+    drop_last : bool, default False
+        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
+        fewer rows than ranks, the batch before is smaller, too, so that each rank has a row of both.
+    columns : iterable of str or None
+        Outputs in the batches. None: all.
+    targets : str, iterable of str or None
+        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. With weights of rows, batches
+        are ``(inputs, target, weights)``; without targets, weights are in the batch under the name of their column.
+    expand : bool, default True
+        Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
+    row_ids : bool, default False
+        Whether batches contain "row_id", the number of each row in the source, and for several datasets "source_id",
+        the number of its dataset.
+    to : {"torch", "numpy"}, default "torch"
+        Kind of the arrays in a batch. NumPy arrays share the memory of the tensors.
+    transform : callable or None
+        Function applied to every batch, last.
+    augment : mapping or None
+        Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
+        seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
+    trim : bool, default False
+        Whether to cut padded outputs to the longest row of each batch of this rank, and to add the lengths of its rows
+        as "<name>_length". These are token ids, time series, frames of audio, and ids of sets and bags that are not
+        expanded. Padding is cut on its side.
+    pad_to_multiple_of : int or None
+        With `trim`, round widths up to a multiple of this, for kernels that need one.
+    rank, world_size : int or None
+        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
+        of 1.
+    uneven : bool, default False
+        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
+    device : str, torch.device or None
+        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
+    threads : int or None
+        Threads of this process that read, encode and decode. None: one per core for a stream. For a loader, up to 4 for
+        local files and 48 for remote ones. A loader that decodes media has one per core, up to 8 for images and 16 for
+        audio, and 32 if their files are remote.
+    memory : str, int or None
+        Maximum bytes that the iteration takes in this process, such as "500MB": it determines the prefetched blocks and
+        the number of streams that are not set, or the window of a stream. Fewer streams are another order of rows.
+    streams : int or None
+        Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
+        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 cause a warning.
+    balance : Oversample, Undersample or None
+        How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
+    weights : mapping or None
+        Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
+    group_by_length : str or None
+        Output that `trim` cuts: rows of similar length are batched together, so that little padding is left. They are
+        sorted within groups of batches, so that the order still depends on seed, epoch and row alone. The lengths
+        of all rows are read once, and up to three blocks of each stream are in memory.
+    batch_tokens : int or None
+        With `trim` and `group_by_length`, the maximum of a batch's rows times its longest row, over all ranks together.
+        A batch has as many times `batch_size` rows as fit.
+    overfit_batches : int or None
+        Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
+    pack : Packing or None
+        Join the documents of one output into rows of one length, which `batch_size` then counts.
+    prefetch_size : int or None
+        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest
+        `prefetch_size` of the image and audio features, or as many as fit in `prefetch_bytes`.
+    prefetch_bytes : int or None
+        Bytes of prefetched blocks, in addition to the current blocks of the streams. None: 256 MB. Images and audio
+        that are decoded per batch count with their stored size.
+    cache : bool or None
+        Whether to cache decoded images and audio on disk, block by block, for later epochs, and the blocks of a
+        dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
+        ``mode="lazy_cached"``.
+    cache_dir : str, path or None
+        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
+        writable.
+    cache_limit : int or None
+        Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
 
     Examples
     --------
@@ -82,6 +158,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
+    @with_parameter_hints
     def __init__(  # noqa: PLR0915 one statement or two for each option
         self,
         split: Split,

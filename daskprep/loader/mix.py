@@ -18,13 +18,13 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
 from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.loader.order import Schedule
-from daskprep.options import BatchOptions, SharedOptions, check_count, with_options
+from daskprep.options import BatchOptions, check_count
 from daskprep.permutation import Integers
 from daskprep.storage import Layout
 from daskprep.storage.layout import join_starts
@@ -60,7 +60,6 @@ class MixSplit(JoinedSplit):
         return Layout(outputs, rows, block_rows, 1, layouts[0].compression, block_starts={self.name: starts})
 
 
-@with_options(BatchOptions, SharedOptions)
 class Mix(Loader):
     """Batches with rows of several sources in exact shares, which can be changed when training resumes.
 
@@ -87,7 +86,7 @@ class Mix(Loader):
     prefetch_size, prefetch_bytes, cache, cache_dir, cache_limit
         As for `Loader`; for all sources together.
     **options
-        The options that a stream shares: `daskprep.options.BatchOptions`.
+        Options that all loaders share, from `shuffle` to `memory`: see `Loader`.
 
     Examples
     --------
@@ -106,6 +105,7 @@ class Mix(Loader):
 
     split: MixSplit
 
+    @with_parameter_hints
     def __init__(
         self,
         sources: Mapping[str, Split],

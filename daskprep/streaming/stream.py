@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display import format_bytes, format_count, settings_card
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -32,7 +32,7 @@ from daskprep.loader.media import Medium
 from daskprep.loader.memory import WINDOWS, not_enough
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
-from daskprep.options import BatchOptions, SharedOptions, StreamOptions, check_count, parse_bytes, with_options
+from daskprep.options import BatchOptions, SharedOptions, check_count, parse_bytes
 from daskprep.passes.fitting import with_base_folders
 from daskprep.passes.losses import LEFT_OUT, tabulate_losses, warn_about_losses
 from daskprep.permutation import Integers
@@ -53,7 +53,6 @@ from daskprep.writing.versions import Recipe
 FORMAT = 1
 
 
-@with_options(StreamOptions, SharedOptions)
 class Stream(BatchIterator):
     """Batches of a split as dicts of tensors, read and encoded from their source while a model trains.
 
@@ -68,8 +67,23 @@ class Stream(BatchIterator):
         The fitted Preprocessor's encoding, and the rows.
     batch_size : int
         Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
+    split : {"train", "validation", "test"}
+        Split whose rows are yielded, balanced as set in the Preprocessor.
+    epochs : int or None
+        Number of epochs in one iteration, without a pause between them. None: endless.
+    window : str or int
+        Maximum bytes of encoded rows in memory, such as "2GB". Rows are shuffled within half of them while the other
+        half is encoded. If a single partition takes more than half, the rows of a batch may be added on top.
+    client : distributed.Client or None
+        Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
+        are always encoded in this process.
+    workers : int, "threads" or None
+        Number of processes of this machine that are started for an iteration, without a client; "threads" of this
+        process. None: one process per core if an iteration then ends sooner and there are no other ranks.
+    decode_on : {"trainer", "workers"}
+        Where to decode images and audio: in this process, for the next batches, or where they are read.
     **options
-        See `daskprep.options.StreamOptions`.
+        Options that all loaders share, from `shuffle` to `memory`: see `Loader`.
 
     Examples
     --------
@@ -83,6 +97,7 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
+    @with_parameter_hints
     def __init__(
         self,
         recipe: Recipe,

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader import Loader, Packing
+from daskprep.loader import Packing
 from daskprep.loader.batch_iterator import Ranks
 from daskprep.options import LoaderOptions
 from daskprep.training.batches import BatchSource
@@ -142,8 +142,8 @@ class Manager:
             check_examples(data)
         _check_names(options)
         for name in options:
-            if name not in _LOADER_PARAMETERS:
-                hint = did_you_mean(name, [*_LOADER_PARAMETERS, *_PARAMETERS])
+            if name not in LoaderOptions.__annotations__:
+                hint = did_you_mean(name, [*LoaderOptions.__annotations__, *_PARAMETERS])
                 raise ConfigError(f'loaders have no option "{name}".{hint}')
         self._packing, self.grouping = self._split_packing()
 
@@ -314,5 +314,4 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
-_LOADER_PARAMETERS = list(inspect.signature(Loader).parameters)
 _PARAMETERS = [name for name in inspect.signature(Manager).parameters if name != "options"]

@@ -73,38 +73,7 @@ class Recipe:
 
 
 class WriteOptions(TypedDict, total=False):
-    """Options of a write.
-
-    Parameters
-    ----------
-    shuffle : bool
-        Whether to shuffle the rows of each split; use it if rows are sorted.
-    seed : int
-        Seed of the shuffle; any integer.
-    block_rows : int or None
-        Rows of a block, the unit of reading. None: as many as fit in 16 MB for the widest array, or in 4 MB with
-        shards, but few enough for 64 blocks in the largest split.
-    compression : {"lz4", "zstd", "none"}
-        Compression of arrays and tables.
-    shards : bool or None
-        Whether the blocks of an array share a few large files, instead of one file per block. None: True in object
-        stores, where each file takes a request; local files are faster to read one by one.
-    overwrite : bool
-        Whether to write even if this version already exists, or if the existing dataset cannot be read.
-    version : str or None
-        Name for the version of the rows, in place of their files or cells. Without it, Dask frames, streams and frames
-        with media are written each time. For `append`, a new name adds rows that the dataset has once more.
-    memory : str, int or None
-        Memory limit of all processes of the write together, such as "2GB". Partitions of files are sized to fit. A
-        write that cannot fit raises an error before it starts.
-    workers : int, "threads" or None
-        Number of processes of this machine that are started for the write; "threads" of this process. None: one process
-        per core if the write then ends sooner. A Dask client or scheduler that is set is used instead.
-    progress : bool or None
-        Whether to show progress bars. None: on terminals and in notebooks.
-    storage_options : mapping or None
-        Options for fsspec to open `path`, and `frame` if it is a path, such as credentials. They are not stored.
-    """
+    """Options of a write; `Preprocessor.fit_write` documents them."""
 
     shuffle: bool
     seed: int

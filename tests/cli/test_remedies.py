@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from typing import get_args
 
@@ -11,6 +10,7 @@ import pytest
 import daskprep as dp
 from daskprep.cli import options, program
 from daskprep.cli.console import format_line
+from daskprep.errors import full_signature
 from daskprep.sources.file_source import Format
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}
@@ -75,7 +75,7 @@ SHARED = {
     one.name: one.opts[-1]
     for command in program.commands.values()
     for one in command.params
-    if any(one.name in inspect.signature(function).parameters for function in FUNCTIONS)
+    if any(one.name in full_signature(function).parameters for function in FUNCTIONS)
 }
 VALUES = {"overwrite": "True", "trusted": "True", "progress": "False"}
 
