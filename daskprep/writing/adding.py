@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -14,12 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep.balance import Balance, Undersample, balance_from_dict
+from daskprep.balance import Undersample
 from daskprep.classes import Mask, RowCounts, data_changed_error
 from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.filtered import REJECTED, FilteredDataset, StoredSplit
 from daskprep.dataset.joined import open_folder
+from daskprep.dataset.stored import StoredDataset
 from daskprep.display import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, DatasetExistsError, MissingColumnError, warn
 from daskprep.features import Feature, Learned
@@ -34,25 +36,23 @@ from daskprep.progress import Progress
 from daskprep.rows import saved
 from daskprep.sources import Source
 from daskprep.sources.frames import frame_of_columns, is_cell, table_from_pandas
-from daskprep.split import DROPPED, TRAIN, Splitter, TimeSeriesSplit, split_from_dict
+from daskprep.split import DROPPED, TRAIN, Splitter, TimeSeriesSplit
 from daskprep.split.base import ReadAgain, SplitArray
 from daskprep.state import feature_params, state_files, state_from_files
-from daskprep.storage.arrays import ROW_ID, encode_chunk, encode_shard
+from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import SPLITS, Layout
-from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, add_losses, read_versions
-from daskprep.storage.reading import column_array, read_table
-from daskprep.storage.tables import encode_table
+from daskprep.storage.manifest import APPENDED, NEXT, Manifest, add_losses, read_versions
 from daskprep.writing.deleting import editable_root, stored_parts
+from daskprep.writing.encoded import EncodedOrCells
 from daskprep.writing.memory import on_workers, plan_source
+from daskprep.writing.parts import NewFile, StoredPart, encode_part, write_next_version
 from daskprep.writing.versions import SCRATCH, Options, Recipe, commit, next_version, roll_forward
 from daskprep.writing.write import fit_source, write_source
 
 _GATHERED_BYTES = 64_000_000  # of new outputs, whose rows are read at a time
 _READ_ROWS = 1 << 20
 _NO_ROWS = np.empty(0, np.int64)
-_File = tuple[str, Any, int, int | None]
-"""Name, content, number of rows and slots of a file."""
 
 
 def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, options: Options) -> Dataset:
@@ -67,27 +67,25 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
-        rules = _Rules.of(current)
+        rules = Recipe.of(current)
         _check_addable(current, parts, name, rules, is_computed=callable(rows))
-        features = match_folds_to_split(make_features({name: feature}, [], rules.weight), rules.split, rules.fit_on)
+        features = match_folds_to_split(
+            make_features({name: feature}, [], current.metadata.get("weight")), rules.split, rules.fit_on
+        )
         _check_outputs(current, name, features[name])
-        stored, version = parts[0], root / next_version(parts[0].version)
-        version.remove(*(one for one in version.sizes() if not one.startswith(f"{SCRATCH}/")))
-        computed = None
-        if callable(rows):
+        stored, is_computed = parts[0], callable(rows)
+        if is_computed:
             own, others = source_columns({name: features[name]}), source_columns(features, learning_columns(features))
-            rows = computed = _ComputedSource(stored, own, [one for one in others if one not in own], rows)
-        members = _find_members(current, stored, by_position=computed is not None)
+            rows = _ComputedSource(stored, own, [one for one in others if one not in own], rows)
+        members = _find_members(current, stored, by_position=is_computed)
+        folder = root / next_version(stored.version) / SCRATCH / "added"
         with on_workers(rows, options.workers, options.memory, features[name], **options.source_options):
-            source: Source
-            if computed is not None:
-                source = computed
-                training = members.as_training() if rules.fit_on == "all" else members
+            if is_computed:
+                source, training = rows, members.as_training() if rules.fit_on == "all" else members
             else:
-                source = rules.open_source(rows, features, members, options)
-                members, training = rules.find_training_rows(source, members)
-            added = _write_added(name, features, source, members, training, version / SCRATCH / "added", options)
-        manifest = _join(stored, added, members, version, by_position=computed is not None)
+                source, members, training = _open_source(rows, features, rules, members, options)
+            added = _write_added(name, features, source, members, training, folder, options)
+        manifest = _join(stored, added, members, by_position=is_computed)
         if (versions := read_versions(root)) is None:
             commit(root, manifest)
         else:
@@ -97,83 +95,62 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """The rules by which a dataset chose its rows, and those that features learn from."""
-
-    weight: str | None
-    split: Splitter | None
-    balance: Balance | None
-    fit_on: str
-    dropping: Mapping[str, Feature]  # the features that may drop rows
-    learned: Mapping[str, Learned]
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> _Rules:
-        state = dataset.metadata
-        with saved.error_context("metadata.json"):
-            split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
-            dropping = {name: feature for name, feature in dataset.features.items() if may_drop_rows(feature)}
-            return cls(state.get("weight"), split, balance, state["fit_on"], dropping, dataset.learned)
-
-    @property
-    def leave_out(self) -> bool:
-        """Whether a feature learns also from rows that are neither in the dataset nor among its rejects."""
-        in_no_period = self.fit_on == "all" and isinstance(self.split, TimeSeriesSplit)
-        return in_no_period or isinstance(self.balance, Undersample)
-
-    def open_source(self, rows: Any, features: Mapping[str, Feature], members: _Members, options: Options) -> Source:
-        """Return the source of the columns of features, and of those that decide which rows they learn from."""
-        dropping = self.dropping if self._reads_rules(members) else {}
-        deciding = assignment_columns(self.split, self.balance) if self._reads_rules(members) else []
-        columns = source_columns({**dropping, **features}, [*learning_columns(features), *deciding])
-        try:
-            return plan_source(rows, columns, options.memory, options.source_options)
-        except MissingColumnError as error:
-            raise MissingColumnError(
-                f"add: {error}. A write with the feature reads {join_names(columns, 10)}, also to find the rows that "
-                "the feature learns from"
-            ) from error
-
-    def _reads_rules(self, members: _Members) -> bool:
-        return self.leave_out or bool(len(members.left_out))
-
-    def find_training_rows(self, source: Source, members: _Members) -> tuple[_Members, _Members]:
-        """Return the members to write, and those that a write with the feature learns from.
-
-        The latter are also rows that it leaves out after learning: for values that the fitted state excludes, and by
-        balance or split. Rows that `Undersample` drops are written, too, as values of other rows may depend on them.
-        """
-        training = members.as_training() if self.fit_on == "all" else members
-        if not self._reads_rules(members):
-            return members, training
-        fit_split = None if self.fit_on == "all" else self.split
-        assigned = np.asarray(Assignment(self.dropping, fit_split).arrays(source)["split"])
-        if not self.leave_out:
-            if len(assigned) == len(members.splits):  # else the write of the members warns, or raises an error
-                training = _Members(training.splits.copy(), members.url)
-                training.splits[members.left_out] = assigned[members.left_out]
-            return members, training
-        if members.deleted is None:
-            raise ConfigError(
-                f"add: rows of {members.url} were purged, and balance or split left out others, which a feature learns "
-                "from, too: write it again with this feature"
-            )
-        written = Assignment(self.dropping, self.split, self.balance, self.learned).arrays(source)
-        expected = np.full(len(assigned), DROPPED, np.uint8)
-        expected[: len(members.splits)] = members.splits[: len(assigned)]
-        splits, is_written = np.asarray(written["split"]), np.asarray(written["repeats"]) > 0
-        is_written[members.deleted[members.deleted < len(assigned)]] = False
-        if len(assigned) < len(members.splits) or (np.where(is_written, splits, DROPPED) != expected).any():
-            raise ConfigError(
-                f"add: these are not the rows of {members.url}, since split and balance choose others among them: "
-                "pass the rows that it was written from, in the same order"
-            )
-        splits[members.deleted] = assigned[members.deleted] = DROPPED
-        return _Members(splits, members.url), _Members(assigned, members.url)
+def _leaves_out(rules: Recipe) -> bool:
+    """Return whether a feature learns also from rows that are neither in the dataset nor among its rejects."""
+    in_no_period = rules.fit_on == "all" and isinstance(rules.split, TimeSeriesSplit)
+    return in_no_period or isinstance(rules.balance, Undersample)
 
 
-def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules: _Rules, *, is_computed: bool) -> None:
+def _open_source(
+    rows: Any, features: Mapping[str, Feature], rules: Recipe, members: _Members, options: Options
+) -> tuple[Source, _Members, _Members]:
+    """Return a source, the members to write, and those that a write with the feature learns from.
+
+    The latter are also rows that it leaves out after learning: for values that the fitted state excludes, and by
+    balance or split. Rows that `Undersample` drops are written, too, as values of other rows may depend on them. The
+    source has the columns of features, and of those that decide which rows they learn from.
+    """
+    reads_rules = _leaves_out(rules) or bool(len(members.left_out))
+    dropping = {name: one for name, one in rules.features.items() if may_drop_rows(one)} if reads_rules else {}
+    deciding = assignment_columns(rules.split, rules.balance) if reads_rules else []
+    columns = source_columns({**dropping, **features}, [*learning_columns(features), *deciding])
+    try:
+        source = plan_source(rows, columns, options.memory, options.source_options)
+    except MissingColumnError as error:
+        raise MissingColumnError(
+            f"add: {error}. A write with the feature reads {join_names(columns, 10)}, also to find the rows that "
+            "the feature learns from"
+        ) from error
+    training = members.as_training() if rules.fit_on == "all" else members
+    if not reads_rules:
+        return source, members, training
+    fit_split = None if rules.fit_on == "all" else rules.split
+    assigned = np.asarray(Assignment(dropping, fit_split).arrays(source)["split"])
+    if not _leaves_out(rules):
+        if len(assigned) == len(members.splits):  # else the write of the members warns, or raises an error
+            training = _Members(training.splits.copy(), members.url)
+            training.splits[members.left_out] = assigned[members.left_out]
+        return source, members, training
+    if members.deleted is None:
+        raise ConfigError(
+            f"add: rows of {members.url} were purged, and balance or split left out others, which a feature learns "
+            "from, too: write it again with this feature"
+        )
+    written = Assignment(dropping, rules.split, rules.balance, rules.learned).arrays(source)
+    expected = np.full(len(assigned), DROPPED, np.uint8)
+    expected[: len(members.splits)] = members.splits[: len(assigned)]
+    splits, is_written = np.asarray(written["split"]), np.asarray(written["repeats"]) > 0
+    is_written[members.deleted[members.deleted < len(assigned)]] = False
+    if len(assigned) < len(members.splits) or (np.where(is_written, splits, DROPPED) != expected).any():
+        raise ConfigError(
+            f"add: these are not the rows of {members.url}, since split and balance choose others among them: "
+            "pass the rows that it was written from, in the same order"
+        )
+    splits[members.deleted] = assigned[members.deleted] = DROPPED
+    return source, _Members(splits, members.url), _Members(assigned, members.url)
+
+
+def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules: Recipe, *, is_computed: bool) -> None:
     """Raise ConfigError for a name that is taken, and for datasets whose rows cannot be joined."""
     problem = None
     if name in current.features:
@@ -182,7 +159,7 @@ def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules:
         problem = f"it has {len(parts)} parts, of appended rows: write it again with this feature"
     elif current.metadata.get("sample") is not None:
         problem = "it has a sample of its rows: write it again with this feature"
-    elif rules.leave_out and is_computed:
+    elif _leaves_out(rules) and is_computed:
         problem = "a feature learns also from the rows that balance or split left out: pass all rows, not a function"
     if problem:
         raise ConfigError(f'add: "{name}" cannot be added to {current.url}: {problem}')
@@ -291,7 +268,7 @@ def _read_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:
             yield name, start, StoredSplit(stored, name)._read(ROW_ID.name, positions)[ROW_ID.name]
 
 
-def _offset(stored: Dataset, split: str) -> int:
+def _offset(stored: StoredDataset, split: str) -> int:
     """Return the number of stored rows in the splits before a split."""
     rows = stored.manifest.layout.rows
     return sum(rows[name] for name in list(rows)[: list(rows).index(split)])
@@ -381,43 +358,26 @@ def _write_added(
     return added
 
 
-def _join(stored: Dataset, added: Dataset, members: _Members, folder: Folder, *, by_position: bool) -> Manifest:
-    """Write the files of a dataset that have added outputs, link the other files, and return the manifest."""
+def _join(stored: Dataset, added: Dataset, members: _Members, *, by_position: bool) -> Manifest:
+    """Write the next version of a dataset, with added outputs, and return its manifest."""
     old = stored.manifest
     outputs = (*old.layout.outputs, *added.layout.outputs)
     layout = Layout.from_dict(dataclasses.replace(old.layout, outputs=outputs).to_dict())  # which checks block_rows
     state = state_from_files(stored.files.read)  # with the names of files also if the dataset is not trusted
     state["features"] |= state_from_files(added.files.read)["features"]
-    files, new_files = dict(old.files), set[str]()
 
-    def write(name: str, data: Any, rows: int | None = None, slots: int | None = None) -> None:
-        files[name] = FileEntry.from_data(name, data, rows, slots)
-        folder.write(name, data)
-        new_files.add(name)
+    def list_files() -> Iterator[NewFile]:
+        yield from itertools.starmap(NewFile, state_files(state).items())
+        for name in layout.rows:
+            if added.layout.matrices:
+                yield from itertools.starmap(NewFile, layout.metadata_files(name).items())
+            yield from _encode_files(StoredSplit(stored, name), layout, added, members, by_position=by_position)
 
-    for name, data in state_files(state).items():
-        write(name, data)
-    for name in layout.rows:
-        split = StoredSplit(stored, name)
-        for file, data in layout.metadata_files(name).items() if added.layout.matrices else ():
-            write(file, data)
-
-        def gather(rows: range, split: StoredSplit = split) -> dict[str, np.ndarray]:
-            if by_position:
-                return _gather(added, members, np.arange(rows.start, rows.stop) + _offset(stored, split.name))
-            return _gather(added, members, split._read(ROW_ID.name, rows)[ROW_ID.name])
-
-        for one in _encode_files(split, layout, added.layout, gather):
-            write(*one)
-    for name in sorted(files.keys() - new_files):
-        folder.link(name, stored.files.folder)
-    folder.sync(files, contents=False)
     losses = None
     # With copies of rows, or after rows were purged, the losses of the added feature have other numbers of cells.
     if old.losses is not None and added.manifest.losses is not None and old.layout.rows == added.layout.rows:
         losses = {split: add_losses(counts, added.manifest.losses[split]) for split, counts in old.losses.items()}
-    changed: dict[str, Any] = {"missing_cells": None, "duplicates": None, "losses": losses, "missing": None}
-    return dataclasses.replace(old, version=next_version(old.version), layout=layout, files=files, **changed)
+    return write_next_version(stored, list_files(), layout=layout, losses=losses)
 
 
 def _gather(added: Dataset, members: _Members, ids: Integers) -> dict[str, np.ndarray]:
@@ -438,42 +398,26 @@ def _gather(added: Dataset, members: _Members, ids: Integers) -> dict[str, np.nd
 
 
 def _encode_files(
-    split: StoredSplit, layout: Layout, new: Layout, gather: Callable[[range], dict[str, np.ndarray]]
-) -> Iterator[_File]:
+    split: StoredSplit, layout: Layout, added: Dataset, members: _Members, *, by_position: bool
+) -> Iterator[NewFile]:
     """Yield the files of a split that have added outputs: its tables, if some are scalars, and chunks or shards."""
-    name, size = split.name, layout.block_rows
-    parts = max(1, _GATHERED_BYTES // max(1, new.row_bytes * size * layout.part_blocks))
+    name, new = split.name, added.layout
+    parts = max(1, _GATHERED_BYTES // max(1, new.row_bytes * layout.block_rows * layout.part_blocks))
     for first in range(0, layout.parts(name), parts):
-        numbers = range(first, min(first + parts, layout.parts(name)))
-        rows = range(layout.part_range(name, numbers[0]).start, layout.part_range(name, numbers[-1]).stop)
-        arrays = gather(rows)
-        for number in numbers:
-            part = layout.part_range(name, number)
-            own = {output: array[part.start - rows.start : part.stop - rows.start] for output, array in arrays.items()}
-            if new.scalars:
-                yield layout.table_file(name, number), _extend_table(split, layout, new, number, own), len(part), None
-            for output in new.matrices:
-                chunks = [
-                    encode_chunk(own[output.name][start : start + size], size, layout.compression)
-                    for start in range(0, len(part), size)
-                ]
-                if layout.sharded:
-                    shard = encode_shard(chunks, layout.part_blocks)
-                    yield layout.array_file(name, output, number), shard, len(part), layout.part_blocks
-                    continue
-                for block, chunk in zip(layout.part_block_range(name, number), chunks, strict=True):
-                    yield layout.array_file(name, output, block), chunk, len(layout.block_range(name, block)), None
+        stored = [StoredPart(split, number) for number in range(first, min(first + parts, layout.parts(name)))]
+        rows = range(stored[0].range.start, stored[-1].range.stop)
+        if by_position:
+            ids = np.arange(rows.start, rows.stop) + _offset(split.dataset, name)
+        else:
+            ids = split._read(ROW_ID.name, rows)[ROW_ID.name]
+        arrays = _gather(added, members, ids)
+        for number, part in enumerate(stored, start=first):
+            own = {output: array[part.range.start - rows.start :] for output, array in arrays.items()}
+            yield from encode_part(layout, name, number, functools.partial(_read_with, part, own), new.outputs)
 
 
-def _extend_table(split: StoredSplit, layout: Layout, new: Layout, part: int, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the table of a part with the added scalars, in the order of the layout."""
-    rows = layout.part_range(split.name, part)
-    [(location, _, _)] = split._select_row_groups(rows)
-    old = split.layout
-    table = read_table(split.dataset.files.folder, location, [ROW_ID, *old.scalars, *old.cells])
-    columns: dict[str, Any] = {one.name: column_array(table, one) for one in (ROW_ID, *old.scalars)}
-    columns |= {one.name: arrays[one.name] for one in new.scalars}
-    columns |= {one.name: table[one.name].combine_chunks() for one in old.cells}
-    starts = range(0, len(rows), layout.block_rows)
-    batches = ({one: column[start : start + layout.block_rows] for one, column in columns.items()} for start in starts)
-    return encode_table(batches, layout.block_rows, layout.compression)
+def _read_with(
+    part: StoredPart, added: Mapping[str, np.ndarray], output: Output, start: int, stop: int
+) -> EncodedOrCells:
+    """Return rows of an output for `encode_part`, from the stored part or the `added` outputs of its rows."""
+    return added[output.name][start:stop] if output.name in added else part.read(output, start, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -14,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from daskprep.dataset import Dataset, FoldedDataset, GrownDataset
 from daskprep.dataset.filtered import (
@@ -31,15 +31,18 @@ from daskprep.dataset.joined import JoinedDataset, open_folder
 from daskprep.errors import ConfigError
 from daskprep.permutation import Integers
 from daskprep.rows.saved import parse_json
-from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
-from daskprep.storage.manifest import APPENDED, NEXT, FileEntry, Manifest, Versions, part_folder, read_versions
-from daskprep.storage.reading import column_array, read_block, read_exact, read_table
-from daskprep.storage.tables import REJECTS, encode_table
+from daskprep.storage.manifest import APPENDED, NEXT, Manifest, Versions, part_folder, read_versions
+from daskprep.storage.reading import read_exact
+from daskprep.storage.tables import REJECTS
+from daskprep.writing.encoded import EncodedOrCells, take
+from daskprep.writing.parts import NewFile, StoredPart, encode_part, write_next_version
 from daskprep.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.writing.rejects import encode_rejects
-from daskprep.writing.versions import finish_cleaning, next_version, roll_forward
+from daskprep.writing.versions import finish_cleaning, roll_forward
 
 PURGED_ROW_ID = -1
 """The row id of a row that was removed: its numbers are 0, and it has no media."""
@@ -268,90 +271,47 @@ def _commit(
 def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tuple[Manifest, dict[str, dict[str, str]]]:
     """Write a new version of a part without `rows`, and with other files of the fitted `state` unless it is empty.
 
-    All other files are shared with the old version.
-
     Return its manifest, and by file that differs the SHA-256 "before" and "after".
     """
-    old, folder = part.manifest, part.root / next_version(part.manifest.version)
-    folder.remove_all()
-    replaced = part.state_entries if state else {}
-    files = {name: entry for name, entry in old.files.items() if name not in replaced}
-    digests = {name: {"before": hashlib.sha256(part.files.read(name)).hexdigest()} for name in replaced}
-    for name, data in chain(state.items(), _changed_files(part, rows)):
-        entry = old.files.get(name, FileEntry(0, 0))
-        count = entry.rows if name != REJECTS else pq.read_metadata(pa.BufferReader(data)).num_rows
-        files[name] = FileEntry.from_data(name, data, count, entry.slots)
-        folder.write(name, data)
-        if name in old.files:
-            before = read_exact(part.files.folder, name, entry.bytes)
-            digests[name] = {"before": hashlib.sha256(before).hexdigest()}
-        digests.setdefault(name, {})["after"] = hashlib.sha256(data).hexdigest()
-    for name in sorted(files.keys() - digests.keys()):
-        folder.link(name, part.files.folder)
-    folder.sync(files, contents=False)
-    missing = old.missing_cells
-    if missing is not None:
-        missing = visible_cells(missing, rows)
-    changed: dict[str, Any] = {"version": next_version(old.version), "files": files, "missing_cells": missing}
-    return dataclasses.replace(old, **changed, duplicates=None, losses=None, missing=None), digests
+    old = part.manifest
+    removed = [*part.state_entries] if state else []
+    digests = {name: {"before": hashlib.sha256(part.files.read(name)).hexdigest()} for name in removed}
+
+    def list_files() -> Iterator[NewFile]:
+        for one in chain((NewFile(*file) for file in state.items()), _changed_files(part, rows)):
+            own = digests.setdefault(one.name, {})
+            if one.name in old.files and one.name not in removed:
+                before = read_exact(part.files.folder, one.name, old.files[one.name].bytes)
+                own["before"] = hashlib.sha256(before).hexdigest()
+            own["after"] = hashlib.sha256(byte_view(one.data)).hexdigest()
+            yield one
+
+    missing = None if old.missing_cells is None else visible_cells(old.missing_cells, rows)
+    return write_next_version(part, list_files(), removed, missing_cells=missing), digests
 
 
-def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[tuple[str, bytes | pa.Buffer]]:
-    """Yield the name and the new content of each file of a part that has these rows, except its state."""
+def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[NewFile]:
+    """Yield each file of a part that has these rows without them, except its state."""
     if len(rows[REJECTED]):
         table = part.rejects()
         kept = table.filter(pa.array(~np.isin(table[ROW_ID.name].to_numpy(), rows[REJECTED])))
-        yield REJECTS, encode_rejects([kept])
+        yield NewFile(REJECTS, encode_rejects([kept]), len(kept))
     layout = part.manifest.layout
     for name in rows.keys() & part.splits.keys():
-        split = StoredSplit(part, name)
         numbers = rows[name] // (layout.block_rows * layout.part_blocks)
         for number in np.unique(numbers).tolist():
-            positions = rows[name][numbers == number]
-            yield _empty_table(split, number, positions)
-            for output in layout.matrices:
-                yield from _empty_chunks(split, output, number, positions)
+            positions, stored = rows[name][numbers == number], StoredPart(StoredSplit(part, name), number)
+            read = functools.partial(_read_without, stored, positions - stored.range.start)
+            yield from encode_part(layout, name, number, read, blocks=set((positions // layout.block_rows).tolist()))
 
 
-def _empty_table(split: StoredSplit, part: int, positions: Integers) -> tuple[str, pa.Buffer]:
-    """Return the name and the new content of the table of a part of a split, without the rows at some positions."""
-    layout, rows = split.layout, split.layout.part_range(split.name, part)
-    [(location, _, _)] = split._select_row_groups(rows)
-    outputs = [ROW_ID, *layout.scalars, *layout.cells]
-    table = read_table(split.dataset.files.folder, location, outputs)
+def _read_without(part: StoredPart, removed: Integers, output: Output, start: int, stop: int) -> EncodedOrCells:
+    """Return rows of an output for `encode_part`, with zeros or no cell for the positions `removed`."""
+    rows, own = part.read(output, start, stop), removed[(removed >= start) & (removed < stop)] - start
+    if isinstance(rows, np.ndarray):
+        rows = rows.copy()
+        rows[own] = PURGED_ROW_ID if output is ROW_ID else 0
+        return rows
     is_kept = np.ones(len(rows), bool)
-    is_kept[positions - rows.start] = False
-    columns: dict[str, Any] = {}
-    for output in outputs:
-        if output.stores_cells:
-            kept = pa.array(np.arange(len(rows)), mask=~is_kept)
-            columns[output.name] = table[output.name].combine_chunks().take(kept)
-        else:
-            empty = PURGED_ROW_ID if output is ROW_ID else 0
-            columns[output.name] = np.where(is_kept, column_array(table, output), np.asarray(empty, output.dtype))
-    batches = [
-        {name: column[start : start + layout.block_rows] for name, column in columns.items()}
-        for start in range(0, len(rows), layout.block_rows)
-    ]
-    return location.file, encode_table(iter(batches), layout.block_rows, layout.compression)
-
-
-def _empty_chunks(split: StoredSplit, output: Output, part: int, positions: Integers) -> Iterator[tuple[str, bytes]]:
-    """Yield the name and the new content of the chunks or the shard of an output that have rows of a part."""
-    layout, folder = split.layout, split.dataset.files.folder
-    blocks = np.unique(positions // layout.block_rows).tolist()
-    new = {}
-    for block in blocks:
-        location, start = split.block(output.name, block), block * layout.block_rows
-        values = np.array(read_block(split.block_reader(output.name), location))
-        values[positions[(positions >= start) & (positions < start + layout.block_rows)] - start] = 0
-        new[block] = encode_chunk(values, layout.block_rows, layout.compression)
-        if not layout.sharded:
-            yield location.file, new[block]
-    if layout.sharded:
-        shard = split.block(output.name, blocks[0])
-        data = read_exact(folder, shard.file, shard.entry.bytes)
-        spans = shard.entry.chunks(lambda start: data[start:])
-        first = layout.part_block_range(split.name, part).start
-        chunks = [new.get(first + index) or bytes(data[span.start : span.stop]) for index, span in enumerate(spans)]
-        yield shard.file, encode_shard(chunks, layout.part_blocks)
+    is_kept[own] = False
+    return take(rows, pa.array(np.arange(len(rows)), mask=~is_kept))

@@ -50,7 +50,7 @@ from daskprep.storage.tables import REJECTS
 from daskprep.storage.threads import InlineExecutor
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, HashedPart, count_duplicates
 from daskprep.writing.encoded import Encode, EncodedRows
-from daskprep.writing.parts import Part, PartWriter, count_losses, read_receipts, write_file
+from daskprep.writing.parts import NewFile, Part, PartWriter, count_losses, read_receipts, write_file
 from daskprep.writing.plan import CHECKPOINT_FILE, Placement, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.rejects import AssignSplits, join_rejects, warn_about_broken_media
 from daskprep.writing.versions import (
@@ -482,7 +482,7 @@ class WriteJob:
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
-        return write_file(self.version, name, data, rows, self.expected)
+        return write_file(self.version, NewFile(name, data, rows), self.expected)
 
 
 def background_executor() -> Executor:

@@ -1,31 +1,36 @@
-"""Writers of parts: consecutive blocks of a split, which one task writes with a receipt of the files."""
+"""Files of parts, which are consecutive blocks of a split: a task writes each with a receipt of its files."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.dataset import Dataset
+from daskprep.dataset.filtered import StoredSplit
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
-from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decode_cells
+from daskprep.media.decoding import check_failures, decode_cells
 from daskprep.permutation import mix
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
+from daskprep.storage.layout import Layout
 from daskprep.storage.local_files import Durable
-from daskprep.storage.manifest import FileEntry, LossCounts, Receipt, add_losses
+from daskprep.storage.manifest import FileEntry, LossCounts, Manifest, Receipt, add_losses
+from daskprep.storage.reading import column_array, read_table
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
 from daskprep.writing.encoded import LOSS_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
-from daskprep.writing.versions import RECEIPTS, SCRATCH
+from daskprep.writing.versions import RECEIPTS, SCRATCH, next_version
 
 # Slices of a part are seldom in two arrays, which are then copied.
 _HASHED_ROWS = 1 << 15
@@ -96,9 +101,16 @@ class PartWriter:
         """
         part_rows = self._read_rows(part) if encoded_rows is None else self._slice_rows(part, encoded_rows)
         filled: list[FilledMedium] = []
+
+        def read(output: Output, start: int, stop: int) -> EncodedOrCells:
+            rows = part_rows.rows(output.name, start, stop)
+            if output.name in self.rows.media:
+                return self._store_media(output, rows, part_rows.rows(ROW_ID.name, start, stop), filled)
+            return rows
+
         files = {
-            name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable="later")
-            for name, data, rows, slots in self._encode_files(part, part_rows, filled)
+            one.name: write_file(self.version, one, self.expected, durable="later")
+            for one in encode_part(self.rows.layout, part.split, part.number, read)
         }
         if self.compared is not None:
             self._save_hashes(part, part_rows, self.compared)
@@ -147,101 +159,132 @@ class PartWriter:
         }
         return _PartRows([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _encode_files(
-        self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]
-    ) -> Iterator[tuple[str, Buffer, int, int | None]]:
-        """Yield name, content, number of rows and slots of each file of a part.
+    def _store_media(
+        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
+    ) -> EncodedOrCells:
+        """Return media in their stored form: decoded, as cells, or with `pack` as files instead of paths.
 
-        Scalars and the cells of media are stored in one table. Media that cannot be decoded are appended to `filled`.
+        Media that cannot be decoded are appended to `filled`.
         """
-        layout, split = self.rows.layout, part.split
-        rows = layout.part_range(split, part.number)
-        tables = self._table_columns(part, part_rows, filled)
-        table = layout.table_file(split, part.number)
-        yield table, encode_table(tables, layout.block_rows, layout.compression), len(rows), None
-        row_ids = part_rows.rows(ROW_ID.name, 0, len(rows))
-        for output in layout.matrices:
-            chunks = self._encode_chunks(part, output, part_rows, row_ids, filled)
-            if layout.sharded:
-                shard = encode_shard([chunk for _, chunk in chunks], layout.part_blocks)
-                yield layout.array_file(split, output, part.number), shard, len(rows), layout.part_blocks
-                continue
-            for block, chunk in chunks:
-                yield layout.array_file(split, output, block), chunk, len(layout.block_range(split, block)), None
-
-    def _encode_chunks(
-        self, part: Part, output: Output, part_rows: _PartRows, row_ids: Any, filled: list[FilledMedium]
-    ) -> Iterator[tuple[int, bytes]]:
-        """Yield the number of each block of a part, and the chunk of an output."""
-        layout, split = self.rows.layout, part.split
-        first = layout.part_range(split, part.number).start
-        for block in layout.part_block_range(split, part.number):
-            block_range_in_split = layout.block_range(split, block)
-            block_slice = slice(block_range_in_split.start - first, block_range_in_split.stop - first)
-            rows = part_rows.rows(output.name, block_slice.start, block_slice.stop)
-            if output.name in self.rows.media:
-                rows = self._decode(output, rows, row_ids[block_slice], filled)
-            yield block, encode_chunk(rows, layout.block_rows, layout.compression)
-
-    def _table_columns(self, part: Part, part_rows: _PartRows, filled: list[FilledMedium]) -> Iterator[Columns]:
-        """Yield the columns of the table of a part: in one batch, or by block if media files are read."""
-        layout = self.rows.layout
-        rows = layout.part_range(part.split, part.number)
-        step = layout.block_rows if layout.cells else len(rows)
-        for start in range(0, len(rows), step):
-            stop = min(start + step, len(rows))
-            columns = {column.name: part_rows.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
-            for output in layout.cells:
-                cells = part_rows.rows(output.name, start, stop)
-                columns[output.name] = self._pack_cells(output, cells, columns[ROW_ID.name], filled)
-            yield columns
-
-    def _decode(
-        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
-    ) -> np.ndarray:
-        """Return the decoded cells of media; failures are appended to `filled`."""
-        rows = output.empty(len(cells))
-        failures = decode_cells(self._feature_and_decoder(output)[1], cells, rows, output.name, lambda: row_ids)
-        filled += _to_filled_media(output, failures, row_ids)
-        return rows
-
-    def _pack_cells(
-        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[FilledMedium]
-    ) -> pa.StructArray:
-        """Return the cells to store of an output that the loader decodes: with `pack`, files instead of paths."""
-        feature, decoder = self._feature_and_decoder(output)
-        if not feature.pack:
-            return cells
-        packed, failures = decoder.pack(cells)
-        check_failures(failures, feature.on_error, output.name, lambda: row_ids)
-        filled += _to_filled_media(output, failures, row_ids)
-        return packed
-
-    def _feature_and_decoder(self, output: Output) -> tuple[MediaFeature, MediaDecoder]:
-        """Return the feature of a media output and its decoder."""
         feature = cast("MediaFeature", self.features[output.name])
-        return feature, feature.decoder(self.learned[output.name])
+        decoder = feature.decoder(self.learned[output.name])
+        stored: EncodedOrCells = cells
+        if not output.stores_cells:
+            stored = output.empty(len(cells))
+            failures = decode_cells(decoder, cells, stored, output.name, lambda: row_ids)
+        elif feature.pack:
+            stored, failures = decoder.pack(cells)
+            check_failures(failures, feature.on_error, output.name, lambda: row_ids)
+        else:
+            return cells
+        filled += [
+            (int(row_ids[failure.row]), output.name, f"{failure.cell}: {failure.reason}") for failure in failures
+        ]
+        return stored
+
+
+class NewFile(NamedTuple):
+    """The name and the content of a file of a version, with the numbers of its rows and slots, if it has any."""
+
+    name: str
+    data: Buffer
+    rows: int | None = None
+    slots: int | None = None
+
+
+def encode_part(
+    layout: Layout,
+    split: str,
+    part: int,
+    read: Callable[[Output, int, int], EncodedOrCells],
+    outputs: Collection[Output] | None = None,
+    blocks: Collection[int] | None = None,
+) -> Iterator[NewFile]:
+    """Yield the files of a part of a split: its table, and for each matrix a file per block, or one shard.
+
+    ``read(output, start, stop)`` returns rows of the part in their stored form. With `outputs`, only files that have
+    these are yielded; with `blocks`, only files that have these blocks.
+    """
+    size, rows = layout.block_rows, len(layout.part_range(split, part))
+    in_table = (ROW_ID, *layout.scalars, *layout.cells)
+
+    def read_columns() -> Iterator[Columns]:
+        """Yield the columns of the table in one batch, or by block if media files are read."""
+        step = size if layout.cells else rows
+        for start in range(0, rows, step):
+            yield {output.name: read(output, start, min(start + step, rows)) for output in in_table}
+
+    if outputs is None or not set(outputs).issubset(layout.matrices):
+        yield NewFile(layout.table_file(split, part), encode_table(read_columns(), size, layout.compression), rows)
+    ranges = {
+        block: range(start, min(start + size, rows))
+        for block, start in zip(layout.part_block_range(split, part), range(0, rows, size), strict=True)
+        if layout.sharded or blocks is None or block in blocks
+    }
+    for output in layout.matrices:
+        if outputs is not None and output not in outputs:
+            continue
+        chunks = (encode_chunk(read(output, own.start, own.stop), size, layout.compression) for own in ranges.values())
+        if layout.sharded:
+            shard = encode_shard(list(chunks), layout.part_blocks)
+            yield NewFile(layout.array_file(split, output, part), shard, rows, layout.part_blocks)
+        else:
+            for (block, own), chunk in zip(ranges.items(), chunks, strict=True):
+                yield NewFile(layout.array_file(split, output, block), chunk, len(own))
+
+
+class StoredPart:
+    """The stored rows of a part of a split."""
+
+    def __init__(self, split: StoredSplit, number: int) -> None:
+        self.split, self.range = split, split.layout.part_range(split.name, number)
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        [(location, _, _)] = self.split._select_row_groups(self.range)
+        layout = self.split.layout
+        return read_table(self.split.dataset.files.folder, location, [ROW_ID, *layout.scalars, *layout.cells])
+
+    def read(self, output: Output, start: int, stop: int) -> EncodedOrCells:
+        """Return rows of an output for `encode_part`."""
+        if output.stores_cells:
+            return self._table[output.name].combine_chunks()[start:stop]
+        if output.is_scalar:
+            return column_array(self._table, output)[start:stop]
+        return self.split._read(output.name, self.range[start:stop])[output.name]
 
 
 def write_file(
-    version: Folder,
-    name: str,
-    data: Buffer,
-    rows: int | None,
-    expected: Mapping[str, FileEntry] | None,
-    *,
-    slots: int | None = None,
-    durable: Durable = True,
+    version: Folder, file: NewFile, expected: Mapping[str, FileEntry] | None = None, *, durable: Durable = True
 ) -> FileEntry:
     """Write a file and return its entry; CorruptDatasetError if `expected`, of a repair, has another entry for it."""
-    entry = FileEntry.from_data(name, data, rows, slots)
-    if expected is not None and expected.get(name) != entry:
+    entry = FileEntry.from_data(*file)
+    if expected is not None and expected.get(file.name) != entry:
         raise CorruptDatasetError(
-            f"{name} cannot be repaired: the source, or other versions of pyarrow and zarr, result in other bytes than "
-            "were written; repair it from the original source, or write the dataset again with overwrite=True"
+            f"{file.name} cannot be repaired: the source, or other versions of pyarrow and zarr, result in other bytes "
+            "than were written; repair it from the original source, or write the dataset again with overwrite=True"
         )
-    version.write(name, data, durable=durable)
+    version.write(file.name, file.data, durable=durable)
     return entry
+
+
+def write_next_version(
+    old: Dataset, changed: Iterable[NewFile], removed: Collection[str] = (), **fields: Any
+) -> Manifest:
+    """Write the next version of a dataset with the `changed` files, and return its manifest with other `fields`.
+
+    It has no statistics of its rows but those in `fields`. All files but the `removed` ones are shared.
+    """
+    folder = old.root / next_version(old.version)
+    folder.remove(*(name for name in folder.sizes() if not name.startswith(f"{SCRATCH}/")))
+    new = {one.name: write_file(folder, one) for one in changed}
+    shared = {name: one for name, one in old.manifest.files.items() if name not in new and name not in removed}
+    for name in sorted(shared):
+        folder.link(name, old.files.folder)
+    folder.sync([*new, *shared], contents=False)
+    unknown = dict.fromkeys(("missing_cells", "duplicates", "losses", "missing"))
+    version = {"version": next_version(old.version), "files": {**shared, **new}}
+    return replace(old.manifest, **{**version, **unknown, **fields})
 
 
 def read_receipts(version: Folder) -> dict[str, Receipt]:
@@ -272,7 +315,3 @@ def count_losses(parts: Sequence[Part], receipts: Sequence[Receipt]) -> dict[str
         broken = Counter(column for _, column, _ in receipt.filled)
         totals[part.split] = add_losses(totals[part.split], {name: {"unreadable": n} for name, n in broken.items()})
     return totals
-
-
-def _to_filled_media(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[FilledMedium]:
-    return [(int(row_ids[failure.row]), output.name, f"{failure.cell}: {failure.reason}") for failure in failures]

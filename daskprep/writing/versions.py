@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from daskprep.balance import Balance
+from daskprep.balance import Balance, balance_from_dict
+from daskprep.dataset import Dataset
 from daskprep.display import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.features import Feature, Learned
@@ -22,8 +23,9 @@ from daskprep.passes.contexts import assignment_columns, fold_columns, series_co
 from daskprep.passes.reviewing import OnFindings
 from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
+from daskprep.rows import saved
 from daskprep.sources import Source
-from daskprep.split import Splitter
+from daskprep.split import Splitter, split_from_dict
 from daskprep.state import METADATA, state_files
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import json_sha256
@@ -58,6 +60,14 @@ class Recipe:
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
     targets: tuple[str, ...] = ()
     on_findings: OnFindings | None = None  # for appended rows that differ from the rows of the fit
+
+    @classmethod
+    def of(cls, dataset: Dataset) -> Recipe:
+        """Return the preprocessing of the rows of a dataset."""
+        state = dataset.metadata
+        with saved.error_context(METADATA):
+            split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
+        return cls(dataset.features, split, balance, state["fit_on"], dataset.learned, lambda learned: state)
 
     @property
     def media(self) -> dict[str, MediaFeature]:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daskprep import partitions
-from daskprep.balance import balance_from_dict
 from daskprep.dataset import Damage, Dataset, FoldedDataset, GrownDataset, open_dataset
 from daskprep.errors import (
     CheckError,
@@ -30,11 +29,9 @@ from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.fitting import bind_features, learn_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
-from daskprep.rows.saved import error_context
 from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.locations import has_room
 from daskprep.sources.opening import combine_splits
-from daskprep.split import split_from_dict
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
@@ -361,15 +358,7 @@ def _repair(
     for learned in dataset.learned.values():
         check_trusted_path(getattr(learned, "base_dir", None), "The base_dir")
     state = dataset.metadata
-    with error_context("metadata.json"):
-        recipe = Recipe(
-            dataset.features,
-            split_from_dict(state["split"]),
-            balance_from_dict(state["balance"]),
-            state["fit_on"],
-            dataset.learned,
-            lambda learned: state,
-        )
+    recipe = Recipe.of(dataset)
     columns = source_columns(recipe.features, recipe.raw_columns)
     if frame is not None:
         source = as_source(frame, columns=columns, storage_options=storage_options)
