@@ -60,13 +60,13 @@ def find_redundant(
 ) -> dict[str, Guess]:
     """Return skips for the columns that repeat a target or a more useful column.
 
-    Only columns whose values occur equally often are read once more and compared. `advance` starts a stage of the
-    progress bar, and returns the `advance` of the pass.
+    Only columns whose values occur equally often, and have the same range or hashes if they are many, are read once
+    more and compared. `advance` starts a stage of the progress bar, and returns the `advance` of the pass.
     """
-    by_counts: dict[bytes, list[str]] = defaultdict(list)
+    by_counts: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
     for name, guess in guesses.items():
         if guess.feature is not None and name in facts and facts[name].distinct.total == facts[name].usable:
-            by_counts[np.sort(facts[name].distinct.counts).tobytes()].append(name)
+            by_counts[_key(facts[name])].append(name)
     names = [
         name for same in by_counts.values() if len(same) > 1 for name in same if _log_chance(facts[name])[0] < -_CHANCE
     ]
@@ -95,6 +95,17 @@ def find_redundant(
             left_out = [name for name in group if name not in (kept, *targets, *skips)]
             skips |= {name: skip(f'{why}; to keep it, use redundant="keep"') for name in left_out}
     return skips
+
+
+def _key(facts: ColumnFacts) -> tuple[bytes, bytes]:
+    """Return the counts of values, and what equal columns of any type have in common if the values are many."""
+    counts = np.sort(facts.distinct.counts).tobytes()
+    if facts.distinct.is_exact:
+        return counts, b""
+    if facts.text.cells == facts.usable and not facts.numbers + facts.text.dates:
+        return counts, facts.distinct.hashes.tobytes()
+    # Text of a float32 has the digits of a float32.
+    return counts, np.array([facts.range.min, facts.range.max], np.float32).tobytes()
 
 
 def _group(names: Iterable[str], key: Callable[[str], Any]) -> Iterator[list[str]]:

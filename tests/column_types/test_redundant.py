@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
@@ -101,6 +102,35 @@ def test_values_beyond_a_summary_are_compared_by_row():
     swapped = value.copy()
     swapped[[3, 900]] = swapped[[900, 3]]
     assert skipped({"value": value, "swapped": swapped, "copy": value}) == {"copy": "value"}
+
+
+def test_many_values_that_repeat_another_column_are_found_in_any_type():
+    single = RNG.permutation(np.arange(40_000) / 10 + 0.05).astype(np.float32)
+    words = pd.Series([f"a text of word {number} and more" for number in RNG.permutation(40_000)])
+    times = pd.Timestamp("2020-01-01") + pd.to_timedelta(RNG.permutation(40_000), unit="min")
+    columns = {"single": single, "text": single.astype(str), "word": words, "spaced": "  " + words, "seen": times}
+    columns |= {"written": times.astype(str), "other": words[::-1].to_numpy(), "double": single.astype(float) * 2}
+    assert skipped(columns) == {"text": "single", "spaced": "word", "written": "seen"}
+
+
+class CountingSource(TableSource):
+    """A table that records the columns of each read."""
+
+    def __init__(self, tables):
+        super().__init__(tables)
+        self.reads = []
+
+    def _read(self, partition, columns):
+        self.reads.append(list(columns))
+        return super()._read(partition, columns)
+
+
+@pytest.mark.parametrize("column", [RNG.lognormal(0, 1, 40_000), [f"v{number}x" for number in range(40_000)]])
+def test_columns_of_other_ranges_or_hashes_are_read_once(column):
+    table = pa.table({"one": RNG.lognormal(0, 1, 40_000), "two": [f"w{number}x" for number in range(40_000)]})
+    source = CountingSource([table.append_column("more", pa.array(column))])
+    dp.infer_features(source, targets=["two", "more"], progress=False)
+    assert [columns for columns in source.reads if len(columns) > 1] == [["one", "two", "more"]]
 
 
 def test_redundant_option_requires_auto():
