@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,6 +43,8 @@ _MANY_ROWS = 5_000
 _BINS_LINEAR = 8
 # Labels, up to which one-hot columns, or splits of a tree, are feasible.
 _FEW_LABELS = 50
+# Labels, from which on a split by their means separates more than a split by their ids.
+_MIN_LABELS = 3
 # Rows of a value, below which its mean says more than an embedding.
 _RARE = 20
 # Rows for each direction of texts; trees overfit more directions.
@@ -130,11 +133,16 @@ def _encode_date(feature: Date, facts: ColumnFacts, style: Style) -> str:
     """Set the parts of a date that are of the scale of z-scores, from its sampled values; return the reason."""
     dates = feature.parse(pa.array(facts.distinct.texts)).drop_null()
     years = np.sort(pc.year(dates).to_numpy()) if len(dates) else np.array([2000])
-    feature.since, feature.since_unit = f"{years[len(years) // 2]:04}-01-01", "years"
+    low, middle, high = years[[len(years) // 20, len(years) // 2, -1 - len(years) // 20]]
     has_times = pc.any(pc.not_equal(pc.floor_temporal(dates, unit="day"), dates)).as_py()
     # Three harmonics of the weekday are worth a column for each day; a network bends the circle itself.
     feature.cyclic = {"weekday": 3 if style == "linear" else 1, "day_of_year": 2, **({"hour": 3} if has_times else {})}
-    return f"sines and cosines of {', '.join(feature.cyclic)}, and years since {feature.since}, near the middle"
+    waves = f"sines and cosines of {', '.join(feature.cyclic)}"
+    if max(years[-1] - middle, middle - years[0]) > _FAR * (high - low + 1):
+        outlier = years[-1] if years[-1] - middle > middle - years[0] else years[0]
+        return f"{waves}; no years since a date, because the year {outlier:04} is far from all others"
+    feature.since, feature.since_unit = f"{middle:04}-01-01", "years"
+    return f"{waves}, and years since {feature.since}, near the middle"
 
 
 class _Shape(NamedTuple):
@@ -147,6 +155,11 @@ class _Shape(NamedTuple):
 
 _EVEN = _Shape("zscore", "zscore", "z-scores, since the tails are short")
 _ONE_VALUE = _Shape("zscore", "zscore", "z-scores, since half of the rows or more have one value")
+_EVENTS = _Shape(
+    "quantile_normal",
+    "quantile_normal",
+    "normalized to a normal shape, since half of the rows or more have one value and tails are long",
+)
 _COUNTS = _Shape("log1p", "log1p", "logarithms, since half of the rows or more have one value")
 _LOPSIDED = _Shape("quantile_normal", "yeo_johnson", "normalized to a normal shape, since it is skewed")
 _SPIKED = _Shape("yeo_johnson", "yeo_johnson", "a power transform, since it is skewed and one value is frequent")
@@ -171,15 +184,21 @@ def _classify_shape(facts: ColumnFacts, sentinels: Sequence[float] = ()) -> _Sha
     # A sampled rare value represents all rare values; a frequent value represents itself, or was not sampled.
     weights = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
     unsampled = total - float((counts * weights).sum())
-    if 2 * max(counts.max(), unsampled) >= total:
-        return _ONE_VALUE if min(numbers[order[0]], span.min) < 0 else _COUNTS
+    mostly_one = 2 * max(counts.max(), unsampled) >= total
+    if mostly_one and min(numbers[order[0]], span.min) >= 0:
+        return _COUNTS
+    if mostly_one and unsampled < counts.max() and len(order) > 1:
+        weights[counts.argmax()] = 0.0  # the other values decide
     spiked = facts.distinct.count > MAX_BUCKETS and max(counts[numbers != 0].max(), unsampled) > _SPIKE * total
     numbers, below = numbers[order], np.cumsum((counts * weights)[order])
     low, middle, high = (float(numbers[np.searchsorted(below, quantile * below[-1])]) for quantile in (0.05, 0.5, 0.95))
+    longest = max(max(numbers[-1], span.max) - middle, middle - min(numbers[0], span.min))
+    is_far = longest > _FAR * (high - low)
+    if mostly_one:
+        return _EVENTS if is_far else _ONE_VALUE
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
         return _SPIKED if spiked else _LOPSIDED
-    longest = max(max(numbers[-1], span.max) - middle, middle - min(numbers[0], span.min))
-    return _TAILED if longest > _FAR * (high - low) else _EVEN
+    return _TAILED if is_far else _EVEN
 
 
 def _encode_category(
@@ -195,12 +214,11 @@ def _encode_category(
     if values <= _FEW_LABELS or feature.order is not None:
         feature.transform_to = "ordinal"
         return feature, "positions in order"
-    marks = feature.null_values
     if target is not None:
-        encoding = TargetEncoding(target=target.column, target_type=target.target_type, null_values=marks)
+        encoding = _encode_means(target, null_values=feature.null_values)
         return encoding, f'the mean of "{target.column}" for each value, since it has many'
     if style == "trees":
-        encoding = TargetEncoding(encoding="count", null_values=marks)
+        encoding = TargetEncoding(encoding="count", null_values=feature.null_values)
         return encoding, "how often each value occurs, since it has many; name targets to encode by their means"
     feature.transform_to, feature.most_common = "one_hot", _FEW_LABELS
     covered = format_share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.usable)
@@ -209,6 +227,10 @@ def _encode_category(
         f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their "
         "means",
     )
+
+
+def _encode_means(target: EncodingTarget, **options: Any) -> TargetEncoding:
+    return TargetEncoding(target=target.column, target_type=target.target_type, **options)
 
 
 def _have_many_rows(facts: ColumnFacts) -> bool:
@@ -221,13 +243,19 @@ def _count_directions(facts: ColumnFacts) -> int:
     return max(_MIN_DIRECTIONS, min(facts.usable // _ROWS_PER_DIRECTION, TextComponents().size))
 
 
-def propose_second(name: str, guess: Guess, styled: Guess, facts: ColumnFacts, style: Style) -> dict[str, Guess]:
-    """Return a second feature of a category of many values by name: components of words, or ids of frequent codes."""
-    feature, network = guess.feature, style == "network"
-    are_few = facts.distinct.count <= _FEW_LABELS or (network and _have_many_rows(facts))
-    if type(feature) is not Category or feature.order or are_few:
+def propose_second(
+    name: str, guess: Guess, styled: Guess, facts: ColumnFacts, style: Style, target: EncodingTarget | None
+) -> dict[str, Guess]:
+    """Return a second feature of a category by name: means, components of words, or ids of frequent codes."""
+    feature, network, values = guess.feature, style == "network", facts.distinct.count
+    if type(feature) is not Category or feature.order:
         return {}
     options: dict[str, Any] = {"column": name, "null_values": feature.null_values}
+    if style == "trees" and target is not None and _MIN_LABELS <= values <= _FEW_LABELS:
+        reason = f'the mean of "{target.column}" for each value, by which one split separates several'
+        return {f"{name}_mean": Guess(_encode_means(target, **options), reason)}
+    if values <= _FEW_LABELS or (network and _have_many_rows(facts)):
+        return {}
     if mostly_match(facts, _WORD, 0.5) and not mostly_match(facts, CODE_PATTERN):
         reason = f"{_DIRECTIONS}, which spellings and names share"
         return {f"{name}_components": Guess(TextComponents(size=_count_directions(facts), **options), reason)}
@@ -238,6 +266,12 @@ def propose_second(name: str, guess: Guess, styled: Guess, facts: ColumnFacts, s
         options |= {"most_common": _FEW_LABELS, "transform_to": "one_hot" if style == "linear" else "ordinal"}
     reason = f"values of {_RARE} rows or more, which differ in more than their means"
     return {f"{name}_frequent": Guess(Category(**options), reason)}
+
+
+def _free_name(name: str, taken: Container[str]) -> str:
+    """Return the name, with a number from 2 on if it is taken."""
+    names = (f"{name}_{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], names) if one not in taken)
 
 
 _MAX_SHOWN = 5
@@ -372,9 +406,9 @@ def infer_source(
         inputs = [name for name in guesses if name not in targets]
         for name in inputs:
             styled = apply_style(guesses[name], facts[name], style, target)
-            second = propose_second(name, guesses[name], styled, facts[name], style)
+            second = propose_second(name, guesses[name], styled, facts[name], style, target)
             guesses[name] = styled
-            guesses |= {other: guess for other, guess in second.items() if other not in source.columns}
+            guesses |= {_free_name(other, {*source.columns, *guesses}): guess for other, guess in second.items()}
     features = {name: guess.feature for name, guess in guesses.items() if guess.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
     skipped |= {name: guess.reason for name, guess in guesses.items() if guess.feature is None}

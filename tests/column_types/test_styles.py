@@ -65,7 +65,7 @@ MODE = {"missing_indicator": True}
                 "height": {**CLIP, **PLE},
                 "drift": {"normalization": "robust", **PLE},
                 "visits": {"normalization": "log1p", **CLIP, **PLE},
-                "change": {**CLIP, **PLE},
+                "change": {"normalization": "quantile_normal", **PLE},
                 "grade": CLIP,
                 "written": {"normalization": "quantile_normal"},
                 "port": {},
@@ -80,7 +80,7 @@ MODE = {"missing_indicator": True}
                 "height": CLIP,
                 "drift": {"normalization": "robust"},
                 "visits": {"normalization": "log1p", **CLIP, **PLE8},
-                "change": CLIP,
+                "change": {"normalization": "quantile_normal", **PLE8},
                 "grade": CLIP,
                 "written": {"normalization": "yeo_johnson"},
                 "port": {"transform_to": "one_hot"},
@@ -97,6 +97,7 @@ MODE = {"missing_indicator": True}
                     for name in ["income", "height", "drift", "visits", "change", "grade", "written"]
                 },
                 "port": {"transform_to": "ordinal"},
+                "port_mean": {"column": "port", "target": "sold", "target_type": "class"},
                 "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
                 "shop_components": {"column": "shop", "null_values": ["?"]},
                 "lift": {},
@@ -232,9 +233,21 @@ def test_codes_have_frequent_values_beside_their_means(style, options):
     assert len(prep.learned_["who_frequent"].vocabulary) == 11
 
 
-def test_column_names_of_the_data_come_before_features_beside():
-    found = inferred(rare_and_frequent(CODES).assign(who_frequent=1.5), "trees")
-    assert "who_frequent" not in found
+def test_features_beside_have_other_names_than_columns():
+    found = inferred(rare_and_frequent(CODES).assign(who_frequent=1.5, who_frequent_2="x"), "trees")
+    assert list(found) == ["who", "sold", "who_frequent_3"]
+    assert found["who_frequent_3"].column == "who"
+
+
+@pytest.mark.parametrize(("values", "beside"), [(2, []), (3, ["kind_mean"]), (50, ["kind_mean"]), (51, [])])
+def test_trees_get_means_beside_ids_of_up_to_50_labels(values, beside):
+    kinds = [f"kind {number}" for number in range(values)]
+    frame = pd.DataFrame({"kind": kinds * 30, "sold": np.arange(values * 30) % 7 < 3})
+    found = inferred(frame, "trees")
+    assert [name for name in found if name.endswith("_mean")] == beside
+    assert [name for name in inferred(frame, "trees", None) if name.endswith("_mean")] == []
+    frame["kind"] = pd.Categorical(frame["kind"], kinds, ordered=True)
+    assert [name for name in inferred(frame, "trees") if name.endswith("_mean")] == []
 
 
 @pytest.mark.parametrize("style", ["network", "linear", "trees"])
@@ -310,6 +323,31 @@ def test_dates_for_linear_models_and_networks_are_harmonics_and_years(style):
         assert (found["seen"].since, found["seen"].since_unit) == ("2022-01-01", "years")
         table = dp.Preprocessor(dict(found)).fit_transform(pd.DataFrame({"seen": column}))
         assert np.abs(table).max() < 2
+
+
+@pytest.mark.parametrize("style", ["linear", "network"])
+@pytest.mark.parametrize("share", [0.6, 0.97])
+@pytest.mark.parametrize("odd", [0.0, 1e12, -1e12])
+def test_rare_changes_keep_their_scale_beside_one_odd_number(style, share, odd):
+    rng = np.random.default_rng(0)
+    change = np.where(rng.random(ROWS) < share, 0.0, rng.normal(0, 10, ROWS))
+    frame = pd.DataFrame({"change": np.append(change, odd)})
+    found = inferred(frame, style, targets=None)
+    assert found["change"].normalization == ("quantile_normal" if odd else "zscore")
+    found["change"].encoding = None
+    table = dp.Preprocessor(dict(found)).fit_transform(frame)[:-1, 0]
+    assert np.corrcoef(table, change)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("style", ["linear", "network"])
+@pytest.mark.parametrize("odd", ["9999-12-31", "0001-01-01"])
+def test_odd_date_does_not_squeeze_the_others(style, odd):
+    days = pd.date_range("2021-03-01", periods=800, freq="D").strftime("%Y-%m-%d")
+    frame = pd.DataFrame({"seen": [*days, odd]})
+    found = dp.infer_features(frame, style=style, progress=False)
+    assert found["seen"].since is None
+    assert f"the year {odd[:4]} is far from all others" in found.reasons["seen"]
+    assert np.abs(dp.Preprocessor(dict(found)).fit_transform(frame)).max() <= 1
 
 
 @pytest.mark.parametrize(("style", "normalization"), [("network", "zscore"), ("linear", "zscore")])
