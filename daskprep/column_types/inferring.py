@@ -58,6 +58,7 @@ _FAR = 3.0
 _FREQUENT = 0.01  # share of all cells with one value
 # Share of all cells with one value, from which on a quantile transform would spread that value over several quantiles.
 _SPIKE = 0.05
+_CURVES = ("yeo_johnson", "quantile_normal", "log1p")
 _IMPUTING_STRATEGIES = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
 _DIRECTIONS = "leading directions of n-grams of characters"
 
@@ -246,11 +247,17 @@ def _count_directions(facts: ColumnFacts) -> int:
 def propose_second(
     name: str, guess: Guess, styled: Guess, facts: ColumnFacts, style: Style, target: EncodingTarget | None
 ) -> dict[str, Guess]:
-    """Return a second feature of a category by name: means, components of words, or ids of frequent codes."""
+    """Return a second feature by name: z-scores of a number, or means, components or frequent ids of a category."""
     feature, network, values = guess.feature, style == "network", facts.distinct.count
+    options: dict[str, Any]
+    if style == "linear" and type(styled.feature) is Number and styled.feature.normalization in _CURVES:
+        options = {"column": name, "normalization": "zscore", "clip_quantiles": [0.0, 1.0]}
+        plain = {"encoding": None, "bins": Number().bins, "missing_indicator": False}
+        scaled = Number(**styled.feature.get_params() | options | plain)
+        return {f"{name}_scaled": Guess(scaled, "z-scores, by which a linear model also follows straight lines")}
     if type(feature) is not Category or feature.order:
         return {}
-    options: dict[str, Any] = {"column": name, "null_values": feature.null_values}
+    options = {"column": name, "null_values": feature.null_values}
     if style == "trees" and target is not None and _MIN_LABELS <= values <= _FEW_LABELS:
         reason = f'the mean of "{target.column}" for each value, by which one split separates several'
         return {f"{name}_mean": Guess(_encode_means(target, **options), reason)}
