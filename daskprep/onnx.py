@@ -17,7 +17,7 @@ import numpy as np
 
 from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
 from daskprep.rows import make_row_encoder, normalization
-from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, other_parameters
+from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, changed_parameters
 from daskprep.rows.cells import SECONDS_PER_DAY, number_of, text_of
 from daskprep.rows.classes import BinaryRowEncoder, CategoryRowEncoder, TargetEncodingRowEncoder
 from daskprep.rows.dates import DateRowEncoder, calendar_parts
@@ -224,8 +224,8 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
     params = vars(encoder.params)
     if {params["missing_value_strategy"], params.get("outlier_strategy")} & set(NEIGHBOUR_STRATEGIES):
         raise _UnsupportedError("values are imputed from other rows")
-    if others := other_parameters(encoder.params, _SUPPORTED):
-        raise _UnsupportedError(f"the parameter {others[0]}")
+    if others := changed_parameters(encoder.params).difference(_SUPPORTED.split()):
+        raise _UnsupportedError(f"the parameter {min(others)}")
     if params["invalid"] == "raise":
         raise _UnsupportedError('invalid="raise"')
     if encoder.fill is None:

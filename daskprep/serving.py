@@ -24,7 +24,7 @@ from daskprep.errors import (
     UnfilledCellError,
     did_you_mean,
 )
-from daskprep.rows import ROW_ENCODERS, make_row_encoder, saved
+from daskprep.rows import make_row_encoder, saved
 from daskprep.rows.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
 from daskprep.rows.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.rows.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
@@ -123,8 +123,6 @@ class Encoder:
             with saved.error_context(f'feature "{name}"'):
                 if feature["type"] == "weight":  # prediction does not use weights
                     continue
-                if feature["type"] in ROW_ENCODERS:
-                    saved.check_learned(feature["learned"])
                 encoder = make_row_encoder(name, feature)
                 features[name] = encoder or FallbackRowEncoder(name, feature, trusted=trusted)
                 if encoder is not None:

@@ -18,13 +18,14 @@ from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import make_feature
-from daskprep.features.parameters import check_fields, check_parameters, signature_of
+from daskprep.features.parameters import check_parameters, signature_of
 from daskprep.onnx import export
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.rows import saved
 from daskprep.rows.parameter_names import from_saved_parameters, to_saved_parameters
 from daskprep.rows.saved import FILE_KEY, load_vocabularies
+from daskprep.rows.typed import check_fields, earlier_values
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.security import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
@@ -38,18 +39,6 @@ _MAX_COLUMN_CHARACTERS = 40
 _MODEL_PARAMETERS = frozenset({"pretrained_model_name_or_path"})
 _FUNCTION_PARAMETERS = frozenset({"function"})
 _PATH_PARAMETERS = _MODEL_PARAMETERS | _FUNCTION_PARAMETERS | {"base_dir", "lazy_cache_dir", "cache_dir", "vocab_file"}
-
-# Parameters that were added later, with their earlier fixed values. Leaving out such a value keeps saved states, and so
-# the versions of datasets, unchanged.
-LATER_DEFAULTS: dict[str, Any] = dict.fromkeys((
-    "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
-    "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
-    "handle_unknown", "orientation",
-)) | {
-    "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
-    "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
-    "across_splits": True, "pre_emphasis": 0.97,
-}  # fmt: skip
 
 NO_GOLDEN_ROWS: dict[str, Any] = {"cells": [], "arrays": {}}
 
@@ -257,7 +246,8 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     if params.get("handle_unknown") == "unk":
         params["handle_unknown"] = None  # as in states from before the parameter existed
     params = to_saved_parameters(feature.kind, params)
-    return {key: value for key, value in params.items() if key not in LATER_DEFAULTS or value != LATER_DEFAULTS[key]}
+    before = earlier_values(type(feature))
+    return {key: value for key, value in params.items() if key not in before or value != before[key]}
 
 
 def mark_received_paths(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,7 +306,9 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
     try:
         feature_type: Any = FEATURES[state["type"]]
         params = from_saved_parameters(state["type"], state["params"])
-        feature: Feature = feature_type(**{**_earlier_defaults(feature_type), **params})
+        own = signature_of(feature_type).parameters
+        before = {name: value for name, value in earlier_values(feature_type).items() if name in own}
+        feature: Feature = feature_type(**before | params)
         check_parameters(feature)
         # Decoding needs none of the named files, which may be missing here or not trusted: check would open them.
         if not _names_files(state["params"]):
@@ -328,23 +320,16 @@ def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
     return feature
 
 
-def _earlier_defaults(feature_type: Any) -> dict[str, Any]:
-    """Return the earlier values of a type's parameters that were added later, for states without them."""
-    return {name: LATER_DEFAULTS[name] for name in signature_of(feature_type).parameters if name in LATER_DEFAULTS}
-
-
 def _names_files(*sections: Mapping[str, Any]) -> bool:
     return any(section.get(key) for section in sections for key in _PATH_PARAMETERS)
 
 
 def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
     """Return the learned state of a feature; raise CorruptDatasetError if it is inconsistent."""
-    if feature.kind in saved.TYPES_WITH_LENGTH:
-        saved.check_learned(state)
     learned = feature.learned_type.from_dict(state)
     try:
         with suppress(NameError):  # annotations that only a type checker imports
-            check_fields(learned)
+            check_fields(type(learned), vars(learned))
         rows = rows_seen(feature, learned)
         if not 0 <= learned.missing <= rows:
             raise ValueError(f"{learned.missing:,} missing cells among {rows:,} rows")

@@ -25,6 +25,7 @@ from daskprep.display import (
 from daskprep.features import Feature, Learned
 from daskprep.features.base import drops_missing, fills_with_one_value, keeps_missing, rows_seen
 from daskprep.features.binary import LearnedBinary
+from daskprep.rows.typed import earlier_values
 from daskprep.vocabulary import Vocabulary
 
 _MAX_TOKENS, _MAX_BARS = 5, 16
@@ -94,7 +95,7 @@ def _draw_chart(learned: Learned | None) -> Markup:
 @functools.singledispatch
 def describe_learned(learned: Learned) -> list[str]:
     """Return a learned state as short phrases, such as "length 20"; custom types may register a function."""
-    lines = []
+    lines, later = [], earlier_values(type(learned))
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
         name = _FIELD_LABELS.get(field.name, field.name.replace("_", " "))
@@ -102,7 +103,7 @@ def describe_learned(learned: Learned) -> list[str]:
             lines.append(_describe_vocabulary(value))
         elif isinstance(value, Learned):
             lines.append(f"{name}: {', '.join(describe_learned(value))}")
-        elif field.name in learned.added_fields and not value:
+        elif field.name in later and not value:
             continue
         elif isinstance(value, int | float | str) and field.name not in _INTERNAL_FIELDS:
             lines.append(f"{name} {_format_number(value)}")

@@ -21,7 +21,6 @@ from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepErr
 from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
-from daskprep.features.parameters import check_fields
 from daskprep.loader.batches import make_expanders
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
@@ -30,6 +29,7 @@ from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import learn_source
 from daskprep.passes.table import parse_columns, summarize_columns
+from daskprep.rows.typed import check_fields
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
 
@@ -263,7 +263,7 @@ def _check_state(trial: _Trial) -> None:
     learned = trial.learn([trial.table_with_missing])
     read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     with suppress(NameError):  # annotations that only a type checker imports
-        check_fields(read)
+        check_fields(type(read), vars(read))
     if read != learned:
         raise _Violation(f"{_shorten(read)} in place of {_shorten(learned)}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tempfile
 import types
 import typing
@@ -27,11 +28,10 @@ from daskprep.features.base import Learned
 from daskprep.features.parameters import annotations_of
 from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.features.tokens import LearnedTokens
-from daskprep.rows.base import Count
 from daskprep.rows.parameter_names import REMOVED, to_saved_parameters
 from daskprep.rows.saved import FORMAT
+from daskprep.rows.typed import Count, earlier_values
 from daskprep.split import SPLITS
-from daskprep.state import LATER_DEFAULTS
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"
@@ -55,7 +55,8 @@ def schema_of(annotation: Any) -> Json:
     if origin is Literal:
         return {"enum": list(parts)}
     if origin is Annotated:
-        return {**schema_of(parts[0]), "minimum": parts[1].bound}
+        bounds = {"minimum": parts[1].bound, "maximum": parts[1].most}
+        return schema_of(parts[0]) | {name: bound for name, bound in bounds.items() if bound < math.inf}
     if origin is Mapping:
         return {"type": "object", "additionalProperties": schema_of(parts[1])}
     if origin is tuple and parts[1:] != (...,):
@@ -81,14 +82,14 @@ def parameters_schema(feature: type[Feature]) -> Json:
 
 
 def learned_schema(kind: type[Learned]) -> Json:
-    hints = typing.get_type_hints(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
     names = [field.name for field in dataclasses.fields(kind) if field.name != "vocabulary"]
     properties = {name: schema_of(hints[name]) for name in names}
     if not issubclass(kind, LearnedTokens):
-        return object_of(properties, ["seen", "written", *kind.added_fields])
+        return object_of(properties, list(earlier_values(kind)))
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
     return {
-        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *kind.added_fields]),
+        **object_of({**properties, **VOCABULARY, **LARGE}, [*VOCABULARY, *LARGE, *earlier_values(kind)]),
         **either,
     }
 
@@ -179,10 +180,7 @@ def schema() -> Json:
             "golden": GOLDEN,
             **{one.__name__: learned_schema(one) for one in sorted(learned, key=lambda one: one.__name__)},
             **{
-                name: object_of(
-                    parameters_schema(feature),
-                    list(LATER_DEFAULTS),
-                )
+                name: object_of(parameters_schema(feature), list(earlier_values(feature)))
                 for name, feature in FEATURES.items()
             },
         },

@@ -27,7 +27,7 @@ from daskprep.media.audio import (
 )
 from daskprep.media.decoding import AudioDecoder
 from daskprep.media.spectra import compute_padding
-from daskprep.rows.base import Count
+from daskprep.rows.typed import Count, later
 from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
@@ -52,10 +52,8 @@ class LearnedAudio(LearnedMedia):
     sampling_rate: int = 1  # samples per second
     max_length: int = 1
     feature_dim: int = 1
-    cut_share: float = 0.0  # share of the sampled recordings that are longer than the length limit
-    length_limit_in_s: float | None = None  # None: the parameter
-
-    added_fields = ("cut_share", "length_limit_in_s")
+    cut_share: float = later(0.0)  # share of the sampled recordings that are longer than the length limit
+    length_limit_in_s: float | None = later(None)  # None: the parameter
 
 
 @with_parameters
@@ -157,9 +155,9 @@ class Audio(MediaFeature[LearnedAudio]):
     num_fft_points: Count | None = None
     window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming"
     num_filter_bands: Count = 80
-    pre_emphasis: float = PRE_EMPHASIS
-    librosa_options: Mapping[str, Any] | None = None
-    resampling: Literal["polyphase", "soxr"] = "polyphase"
+    pre_emphasis: float = later(PRE_EMPHASIS)
+    librosa_options: Mapping[str, Any] | None = later(None)
+    resampling: Literal["polyphase", "soxr"] = later("polyphase")
     sampling_rate: Count | None = None
     max_seconds: float = 3600.0
     fill_value: float | None = None

@@ -20,6 +20,7 @@ from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
 from daskprep.rows.base import MISSING, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
+from daskprep.rows.typed import earlier_values, later
 from daskprep.split.folds import KFold
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
@@ -122,9 +123,6 @@ def cross_fit_folds(features: Mapping[str, object]) -> dict[str, KFold]:
 class Learned:
     """Fitted state of a feature for one column; its fields become its JSON."""
 
-    # Fields that states saved by older versions lack: `to_state` omits them at their defaults.
-    added_fields: ClassVar[tuple[str, ...]] = ()
-
     rows: int = 0  # training rows, without dropped rows
     missing: int = 0  # missing cells, including unreadable ones and those in dropped rows
     invalid: int = 0  # unreadable cells
@@ -134,7 +132,7 @@ class Learned:
     fill_value: Any = None
     # Rows among which missing cells were counted if their number differs from `rows`, otherwise 0. With "drop_row", all
     # rows, because dropped rows belong to no split.
-    seen: int = 0
+    seen: int = later(0)
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("daskprep."):  # a class of a script has another module name in another process
@@ -183,9 +181,9 @@ class Learned:
 
     def to_state(self) -> dict[str, Any]:
         """Return the same as `to_dict`, but with `Vocabulary` objects, which may have millions of tokens."""
-        names = [field.name for field in dataclasses.fields(self)]
-        left_out = [name for name in ("seen", *self.added_fields) if getattr(self, name) == getattr(type(self), name)]
-        return {name: _to_json(getattr(self, name)) for name in names if name not in left_out}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        before = earlier_values(type(self))
+        return {name: _to_json(value) for name, value in values.items() if name not in before or value != before[name]}
 
     def _sample_texts(self) -> list[str]:
         own_names = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +25,9 @@ from daskprep.features.cells import as_dictionary, as_numbers, mask_texts, take_
 from daskprep.features.checking import restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import neighbour_strategy
-from daskprep.features.parameters import CellKind
 from daskprep.kernels import plain_values
 from daskprep.permutation import Integers
-from daskprep.rows.classes import CONVENTIONAL_LABELS, BinaryParameters, are_conventional
+from daskprep.rows.classes import CONVENTIONAL_LABELS, BinaryParameters, BinaryValues, are_conventional
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.column_summary import MAX_SAMPLES
 
@@ -39,19 +38,8 @@ _UNKNOWN = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedBinary(Learned):
+class LearnedBinary(BinaryValues, Learned):
     """Fitted state of a binary column."""
-
-    added_fields = ("counts", "cell_type")
-
-    fill_value: bool | None = None
-    # If all labels are conventional, other conventional spellings can be read too.
-    str2bool: Mapping[str, bool] = field(default_factory=dict)
-    bool2str: tuple[str, str] = ("False", "True")  # decoded labels
-    fallback_true_label: str | None = None  # the true label if labels are not conventional
-    above_zero: bool = False  # numbers above 0 are True: there are more than two
-    counts: tuple[int, int] | None = None  # rows of False and of True; None if neighbors fill missing cells
-    cell_type: CellKind | None = None  # None: text
 
     def class_counts(self) -> Integers | None:
         return None if self.counts is None else np.array(self.counts)

@@ -21,6 +21,7 @@ from daskprep.kernels import float_values, list_offsets, make_list_array, null_m
 from daskprep.media.decoding import read_content
 from daskprep.media.images import read_image_header
 from daskprep.media.pixels import INVERSE_TURNS, center_offset
+from daskprep.rows.typed import later
 from daskprep.summaries import Lengths, Summary
 
 SIZE = "_size"
@@ -74,9 +75,7 @@ class LearnedRegions(Learned):
     height: int = 1
     width: int = 1
     crops: bool = False  # whether images are cropped or padded to this size, instead of resized
-    turned: int = 0  # rows whose image EXIF turns upright, if no parameter says that their regions fit it
-
-    added_fields = ("turned",)
+    turned: int = later(0)  # rows whose image EXIF turns upright, if no parameter says that their regions fit it
 
 
 class _Regions(Feature[RegionCounts, LearnedRegions]):
@@ -288,7 +287,7 @@ class Boxes(_Regions):
     _edge_case_cells = ("", "[[1, 2, 3, 4], [5, 6, 7, 8]]", "1 2 3", "no boxes")
 
     image: str = "image"
-    orientation: Literal["upright", "stored"] | None = None
+    orientation: Literal["upright", "stored"] | None = later(None)
     format: Literal["xyxy", "xywh", "cxcywh"] = "xyxy"
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = ""
@@ -335,7 +334,7 @@ class Keypoints(_Regions):
     _edge_case_cells = ("", "[[1, 2], [5, 6]]", "1 2 3", "no points")
 
     image: str = "image"
-    orientation: Literal["upright", "stored"] | None = None
+    orientation: Literal["upright", "stored"] | None = later(None)
     format: Literal["xy", "xyv"] = "xy"
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = ""

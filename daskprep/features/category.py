@@ -18,7 +18,6 @@ from daskprep.features.base import Bounds, Learned, Loss, Tensor, TrainingCounts
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.parameters import CellKind
 from daskprep.features.tokens import LearnedTokens, rename_texts
 from daskprep.kernels import plain_values, valid_mask
 from daskprep.permutation import Integers, hash_strings
@@ -29,6 +28,7 @@ from daskprep.rows.classes import (
     MISSING_PART,
     SEPARATOR,
     CategoryParameters,
+    CategoryValues,
     bucket_names,
 )
 from daskprep.sources.cells import as_text
@@ -42,14 +42,8 @@ _SPECIALS = SpecialSymbols.for_category()
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedCategory(LearnedTokens):
+class LearnedCategory(CategoryValues, LearnedTokens):
     """Fitted state of a category column: a vocabulary, in which id 0 is ``<UNK>`` unless unknown labels are refused."""
-
-    added_fields = ("buckets", "cell_type", "declared_order")
-
-    buckets: int = 0  # their ids follow the vocabulary
-    cell_type: CellKind | None = None  # None: text
-    declared_order: tuple[str, ...] = ()  # all values of an ordered categorical column, for `transform`
 
     @property
     def num_embeddings(self) -> int:

@@ -14,11 +14,11 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, DaskprepError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, describe_result, kind_with_article
 from daskprep.features.cells import MAX_EXACT_POWER
-from daskprep.features.parameters import CellKind
 from daskprep.rows.base import MISSING
 from daskprep.rows.cells import MAX_EXACT_INTEGER
 from daskprep.rows.classes import convert_labels
 from daskprep.rows.predictions import as_array
+from daskprep.rows.typed import CellKind
 from daskprep.sources.cells import as_text
 
 _NUMBERS = frozenset(np.dtype(kind).str for kind in ("?", *"bhilqBHILQefd"))

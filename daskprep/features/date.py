@@ -38,6 +38,7 @@ from daskprep.rows.dates import (
     PARTS,
     WEEKEND,
     DateParameters,
+    DateValues,
     calendar_parts,
     check_format,
     forms,
@@ -72,18 +73,10 @@ _sin_cos_tables: dict[tuple[str, int, Any], Tensor] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedDate(Learned):
+class LearnedDate(DateValues, Learned):
     """Fitted state of a date column: first and last date of the training rows, to the second; None without dates."""
 
     in_order: ClassVar[bool] = False  # whether rows are ordered by the date; set by a fit, and not saved
-
-    added_fields = ("value_edges", "value_counts", "hour_counts")
-
-    first: str | None = None
-    last: str | None = None
-    value_edges: tuple[float, ...] | None = None  # in seconds since 1970, of bins of about equal counts, and
-    value_counts: tuple[int, ...] | None = None  # the training rows in each
-    hour_counts: tuple[int, ...] | None = None  # training rows in each hour of the day
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from daskprep.media.images import (
     read_image_header,
 )
 from daskprep.media.pixels import encode_png, find_class_colours
-from daskprep.rows.base import Count, NonNegative
+from daskprep.rows.typed import Count, NonNegative, later
 from daskprep.summaries import ColumnSummary, FileSample
 from daskprep.summaries.samples import PixelSums
 
@@ -63,12 +63,10 @@ class LearnedImage(LearnedMedia):
     num_channels: int = 3
     mean_colour: list[int] | None = None  # of the sample, for `on_error="fill"`
     class_map: list[list[int]] | None = None  # color of each class of masks
-    mean: list[float] | None = None  # of each channel, from 0 to 1, as `deviation`
-    deviation: list[float] | None = None
-    mean_image: str | None = None  # an .npy file in base64
-    turned: int = 0  # files of the sample that EXIF turns upright, unlike masks of the table
-
-    added_fields = ("mean", "deviation", "mean_image", "turned")
+    mean: list[float] | None = later(None)  # of each channel, from 0 to 1, as `deviation`
+    deviation: list[float] | None = later(None)
+    mean_image: str | None = later(None)  # an .npy file in base64
+    turned: int = later(0)  # files of the sample that EXIF turns upright, unlike masks of the table
 
 
 @with_parameters
@@ -168,13 +166,13 @@ class Image(MediaFeature[LearnedImage]):
     width: Count | None = None
     num_channels: Literal[1, 2, 3, 4] | None = None
     resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate"
-    orientation: Literal["upright", "stored"] | None = None
+    orientation: Literal["upright", "stored"] | None = later(None)
     sample_size: Count = 100
     standardize_image: Literal["imagenet1k"] | None = None
-    pixel_statistics: Literal["channels", "image"] | None = None
+    pixel_statistics: Literal["channels", "image"] | None = later(None)
     num_classes: Count | Literal["auto"] | None = None
-    pack_size: Count | None = None
-    pack_quality: Count | None = None
+    pack_size: Count | None = later(None)
+    pack_quality: Count | None = later(None)
     jpeg_decoder: Literal["pillow", "opencv", "gpu"] = "pillow"
     jpeg_scale: Count = 1
     max_pixels: Count = MAX_PIXELS

@@ -53,13 +53,13 @@ from daskprep.features.notation import (
     parse_strict_notation,
 )
 from daskprep.features.outliers import NumberImputer, mask_outliers
-from daskprep.features.parameters import CellKind
 from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.rows.numbers import (
     ENCODINGS,
     MAX_EXACT_FLOAT32,
     NumberParameters,
+    NumberValues,
     Values,
     derive_notation,
     find_lossy_numbers,
@@ -110,35 +110,8 @@ class NumberSummary(Summary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedNumber(Learned):
+class LearnedNumber(NumberValues, Learned):
     """Fitted state of a number column; a field is None if no parameter needs it."""
-
-    added_fields = (
-        "written", "quantiles", "power", "power_mean", "power_std", "power_range", "edges", "cell_type", "clipped",
-        "value_edges", "value_counts", "rounded",
-    )  # fmt: skip
-
-    written: str | None = None  # example such as "$1,234.5"; None: plain numbers
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None  # as `max`, or the quantile at which numbers are clipped
-    max: float | None = None
-    q1: float | None = None
-    q2: float | None = None
-    q3: float | None = None
-    outlier_fill_value: float | None = None
-    quantiles: tuple[float, ...] | None = None  # of a quantile transform
-    power: float | None = None  # of a power transform
-    power_mean: float | None = None  # of the transformed numbers
-    power_std: float | None = None
-    power_range: tuple[float, float] | None = None  # numbers beyond it count as its ends; None in older states
-    edges: tuple[float, ...] | None = None
-    cell_type: CellKind | None = None  # "integer": all are integers, and the column has no float type
-    # Training rows that are stored as the largest float32, and those with a whole number that float32 rounds.
-    clipped: int | None = None
-    rounded: int | None = None
-    value_edges: tuple[float, ...] | None = None  # of bins of about equal counts, and
-    value_counts: tuple[int, ...] | None = None  # the training rows in each
 
     @property
     def num_embeddings(self) -> int:

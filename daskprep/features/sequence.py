@@ -19,7 +19,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, Tensor
 from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
-from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, parse_merges_and_scores, subword_model
+from daskprep.features.subwords import cut_words, learn_subwords, parse_merges_and_scores, subword_model
 from daskprep.features.tokens import (
     LearnedTokens,
     TokenFeature,
@@ -35,7 +35,10 @@ from daskprep.rows.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,
     WORD_START_TOKENIZERS,
+    Merges,
+    Scores,
     SequenceParameters,
+    SequenceValues,
     TextParameters,
     join_tokens,
 )
@@ -48,22 +51,8 @@ _SUBWORDS, _MIN_AUTO, _MIN_AUTO_CHARACTERS = 20_000, 256, 1_024  # the latter wi
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedSequence(LearnedTokens):
+class LearnedSequence(SequenceValues, LearnedTokens):
     """Fitted state of a sequence column: a vocabulary and lengths."""
-
-    max_sequence_length: int
-    max_sequence_length_99ptile: int  # enough for 99 % of the training rows, at most `max_sequence_length`.
-    str2idf: Mapping[str, float] | None = None  # from `_compute_idf`
-    merges: Merges = ()  # pairs of token ids, in the order in which "bpe" merges them
-    scores: Scores = ()  # log-probability of each ordinary token, for "unigram"
-    decoder: str = ""  # of a pretrained tokenizer, as in `PretrainedModel`
-
-    first_ids: tuple[int, ...] = ()  # of tokens that a pretrained tokenizer adds before each text, and
-    last_ids: tuple[int, ...] = ()  # after it: truncation keeps both
-
-    cut_rows: int = 0  # training rows with more tokens than `max_sequence_length`, except for subwords
-
-    added_fields = ("merges", "scores", "decoder", "first_ids", "last_ids", "cut_rows")
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
         names, weights = self._new_names(lost), self.str2idf

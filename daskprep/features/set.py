@@ -15,18 +15,15 @@ from daskprep.features.base import Bounds, Loss, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, any_in_list, drop_repeats, token_lists
-from daskprep.rows.tokens import BagParameters, SetParameters, frequencies, multi_hot
+from daskprep.rows.tokens import BagParameters, SetParameters, SetValues, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedSet(LearnedTokens):
+class LearnedSet(SetValues, LearnedTokens):
     """Fitted state of a set or bag column: a vocabulary and sizes."""
-
-    max_set_size: int  # tokens in the largest training row
-    size: int  # ids in an encoded row
 
 
 @with_parameters

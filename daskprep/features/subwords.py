@@ -15,13 +15,10 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
 from daskprep.pretrained import BATCH_TEXTS, import_package
-from daskprep.rows.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS
+from daskprep.rows.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS, Merges, Scores
 from daskprep.summaries import TokenCounts
 from daskprep.tokenizers import Subwords
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
-
-Merges = tuple[tuple[int, int], ...]
-Scores = tuple[float, ...]
 
 # The trainer of byte pairs accepts no counts, so words are repeated: as often as they occur, or in proportion if their
 # total is larger than this.

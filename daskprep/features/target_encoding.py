@@ -20,7 +20,7 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import matrix_to_lists
 from daskprep.permutation import Integers
-from daskprep.rows.classes import TargetEncodingParameters
+from daskprep.rows.classes import TargetEncodingParameters, TargetEncodingValues
 from daskprep.rows.normalization import MAX_FLOAT32
 from daskprep.split import GroupSplit, KFold, Splitter
 from daskprep.split.times import TimeSplitter
@@ -34,10 +34,9 @@ _MAX_TARGET = 1e150  # the square of larger numbers may overflow a double
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedTargetEncoding(LearnedTokens):
+class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
     """The values of training rows and their encodings; id 0 is for values not seen in fit."""
 
-    classes: tuple[str, ...] = ()  # in order; two have one column, for the second class
     # float32 of shape (1 + folds, values, columns): by all training rows, then by the rows outside each fold.
     encodings: np.ndarray
 

@@ -19,7 +19,7 @@ from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, pad, valid_mask
 from daskprep.rows.normalization import MAX_FLOAT32
-from daskprep.rows.series import SEPARATORS, TimeseriesParameters
+from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesValues
 from daskprep.sources.cells import as_text
 from daskprep.summaries import Lengths
 
@@ -166,13 +166,8 @@ def _extend_groups(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedTimeseries(Learned):
+class LearnedTimeseries(TimeseriesValues, Learned):
     """Fitted state of a time series: the length of rows after truncation and padding."""
-
-    added_fields = ("cut_rows",)
-
-    max_timeseries_length: int = 1
-    cut_rows: int = 0  # training rows with a longer series
 
 
 @with_parameters

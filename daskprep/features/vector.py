@@ -25,7 +25,7 @@ from daskprep.kernels import (
     string_buffers,
     valid_mask,
 )
-from daskprep.rows.series import VectorParameters
+from daskprep.rows.series import VectorParameters, VectorValues
 from daskprep.sources.cells import as_text
 from daskprep.summaries import ColumnSummary, Lengths
 
@@ -33,10 +33,8 @@ _MAX_SAMPLED = 1000  # numbers in a sample cell; as a vector of more numbers, it
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedVector(Learned):
+class LearnedVector(VectorValues, Learned):
     """Fitted state of a vector column: the length of a vector."""
-
-    vector_size: int = 1
 
 
 @with_parameters

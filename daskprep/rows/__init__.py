@@ -11,9 +11,10 @@ from dataclasses import fields
 from typing import Any
 
 from daskprep.errors import FormatVersionError
-from daskprep.rows.base import RowEncoder, other_parameters
+from daskprep.rows.base import RowEncoder, changed_parameters
 from daskprep.rows.parameter_names import from_saved_parameters
 from daskprep.rows.tokens import TOKENIZERS
+from daskprep.rows.typed import check_fields
 
 ROW_ENCODERS = {
     "number": "numbers.Number", "category": "classes.Category", "target_encoding": "classes.TargetEncoding",
@@ -22,17 +23,6 @@ ROW_ENCODERS = {
     "timeseries": "series.Timeseries", "vector": "series.Vector",
 }  # fmt: skip
 """Module of each type, imported only if a feature needs it, and the name before `Parameters` and `RowEncoder`."""
-
-_SUPPORTED = """
-    missing_indicator invalid column normalization clip_quantiles encoding bins bin_strategy target target_type
-    outlier_strategy outlier_threshold missing_value_strategy fill_value null_values written most_common
-    min_frequency lowercase order hash_buckets oov_buckets columns handle_unknown transform_to smooth folds
-    fold_group fold_time positive tokenizer ngram_size pattern pretrained_model_name_or_path max_size expand_to
-    vocab_file sequence_length max_sequence_length padding truncation add_start_stop special_symbols level
-    char_most_common char_max_sequence_length compute_idf size datetime_format parts cyclic since since_unit
-    timeseries_length_limit padding_value window_size horizon group_by across_splits vector_size
-"""
-"""Parameters that row encoders support: a feature that sets others is encoded by column."""
 
 
 def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
@@ -54,10 +44,11 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
             f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '
             "upgrade it, or restore the file if it was altered"
         )
-    for key in ("column", "group_by"):
-        if not isinstance(value := params.get(key), str | None):
-            raise TypeError(f"{key} is {str(value)[:80]}")
+    check_fields(parameters, params)
     if params.get("tokenizer", "space") not in TOKENIZERS and params.get("level") != "char":
         return None
     settings = parameters(**params)
-    return row_type(name, settings, feature["learned"]) if not other_parameters(settings, _SUPPORTED) else None
+    columns_only = {field.name for field in fields(settings) if not field.metadata.get("rows", True)}
+    if columns_only & changed_parameters(settings):
+        return None
+    return row_type(name, settings, feature["learned"])

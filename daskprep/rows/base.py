@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from daskprep.errors import DaskprepError, RejectedValueError, UnfilledCellError
 from daskprep.rows.cells import is_missing, text_of
+from daskprep.rows.typed import check_fields, later
 
-
-@dataclass(frozen=True)
-class AtLeast:
-    """Inclusive lower bound of a number, for annotations."""
-
-    bound: float
-
-
-Count = Annotated[int, AtLeast(1)]
-NonNegative = Annotated[float, AtLeast(0)]
 Truncation = Literal["keep_start", "keep_end"]
 Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
 Invalid = Literal["missing", "raise"]
@@ -33,7 +25,7 @@ Invalid = Literal["missing", "raise"]
 class Parameters:
     """Parameters of every type. Each type declares its own next to its row encoder, and its feature inherits them."""
 
-    missing_indicator: bool = False
+    missing_indicator: bool = later(False, rows=True)
     invalid: Invalid = "missing"
     column: str | None = None
 
@@ -42,11 +34,10 @@ class Parameters:
         return [self.column or name]
 
 
-def other_parameters(params: Parameters, supported: str) -> list[str]:
-    """Return the names of the parameters that are neither at their defaults nor among the `supported` names."""
-    own = ((field.name, getattr(params, field.name), field.default) for field in fields(params))
-    changed = {name for name, value, default in own if type(value) is not type(default) or value != default}
-    return sorted(changed.difference(supported.split()))
+def changed_parameters(params: Parameters) -> set[str]:
+    """Return the names of the parameters that are not at their defaults."""
+    own = ((field.name, getattr(params, field.name), field.default) for field in dataclasses.fields(params))
+    return {name for name, value, default in own if type(value) is not type(default) or value != default}
 
 
 MISSING = "_missing"  # the output of a missing indicator
@@ -75,9 +66,16 @@ class RowEncoder(ABC):
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
     has_vocabulary = False  # whether `count_unseen` may return a number above 0
     extent: tuple[Any, Any] | None = None  # smallest and largest value of the fit, if values are in order
+    values: ClassVar[tuple[type[Any], ...]] = ()
+    """Dataclasses of the learned values that it uses."""
 
     def __init__(self, name: str, params: Any, learned: Mapping[str, Any]) -> None:
-        """Set parameters and learned state, call `prepare`, then read the fill value; NaN if missing ones are kept."""
+        """Set parameters and learned state, call `prepare`, then read the fill value; NaN if missing ones are kept.
+
+        Raise TypeError for a learned value of another type than its field declares.
+        """
+        for declared in self.values:
+            check_fields(declared, learned)
         self.name = name
         self.columns: tuple[str, ...] = tuple(params.reads(name))  # all columns that it reads, the feature's own first
         self.column: str = params.column or name
@@ -223,6 +221,14 @@ class RowEncoder(ABC):
                 '"fill_with_const" and a fill_value'
             )
         return [self.fill if value is None else value for value in values]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyValues:
+    """Learned values of a vocabulary in saved JSON."""
+
+    idx2str: list[str]
+    special_symbols: Mapping[str, str]
 
 
 def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:

@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.rows.base import (
-    Arrays,
-    AtLeast,
-    Count,
-    NonNegative,
-    Parameters,
-    RowEncoder,
-    RowMappings,
-    Strategy,
-    smallest_uint,
-)
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, RowMappings, Strategy, VocabularyValues, smallest_uint
 from daskprep.rows.cells import number_of, text_of
+from daskprep.rows.typed import AtLeast, CellKind, Count, NonNegative, later
 
 BUCKET_KEY = 0
 MAX_HASH_BUCKETS = 1 << 24  # an embedding has a row for each
@@ -93,6 +84,15 @@ def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
     return [text if text == "<UNK>" else read(text) for text in texts]
 
 
+@dataclass(frozen=True, kw_only=True)
+class CategoryValues:
+    """Learned values of `Category` in addition to its vocabulary."""
+
+    buckets: Annotated[int, AtLeast(0, MAX_HASH_BUCKETS)] = later(0)  # their ids follow the vocabulary
+    cell_type: CellKind | None = later(None)  # None: text
+    declared_order: tuple[str, ...] = later(())  # all values of an ordered categorical column, for `transform`
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class CategoryParameters(Parameters):
     """Parameters of `Category`."""
@@ -100,15 +100,15 @@ class CategoryParameters(Parameters):
     most_common: Count | None = None
     min_frequency: Count | None = None
     lowercase: bool = False
-    order: list[str] | None = None
-    hash_buckets: Count | None = None
-    oov_buckets: Annotated[int, AtLeast(0)] = 0
-    columns: list[str] | None = None
-    null_values: list[str] | None = None
+    order: list[str] | None = later(None, rows=True)
+    hash_buckets: Count | None = later(None, rows=True)
+    oov_buckets: Annotated[int, AtLeast(0)] = later(0, rows=True)
+    columns: list[str] | None = later(None, rows=True)
+    null_values: list[str] | None = later(None, rows=True)
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | int | float | None = "<UNK>"
-    handle_unknown: Literal["unk", "error", "drop_row"] | None = None
-    transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
+    handle_unknown: Literal["unk", "error", "drop_row"] | None = later(None, rows=True)
+    transform_to: Literal["ids", "ordinal", "one_hot"] = later("ids", rows=True)
 
     def reads(self, name: str) -> list[str]:
         return super().reads(name) if self.columns is None else list(self.columns)
@@ -116,6 +116,8 @@ class CategoryParameters(Parameters):
 
 class CategoryRowEncoder(RowEncoder):
     """Row encoder of `Category`."""
+
+    values: ClassVar[tuple[type[Any], ...]] = (VocabularyValues, CategoryValues)
 
     has_vocabulary = True
 
@@ -175,25 +177,34 @@ class CategoryRowEncoder(RowEncoder):
         return {"": np.array(values, self.dtype)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TargetEncodingValues:
+    """Learned values of `TargetEncoding` in addition to its vocabulary and encodings."""
+
+    classes: tuple[str, ...] = ()  # in order; two have one column, for the second class
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class TargetEncodingParameters(Parameters):
     """Parameters of `TargetEncoding`."""
 
-    target: str | None = None
+    target: str | None = later(None, rows=True)
     encoding: Literal["target", "count", "frequency"] = "target"
-    target_type: Literal["number", "class"] = "number"
+    target_type: Literal["number", "class"] = later("number", rows=True)
     smooth: Literal["auto"] | NonNegative = "auto"
     folds: Annotated[int, AtLeast(2)] = 5
     fold_group: str | Literal[False] | None = None
     fold_time: str | Literal[False] | None = None
     lowercase: bool = False
-    null_values: list[str] | None = None
+    null_values: list[str] | None = later(None, rows=True)
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = "<MISSING>"
 
 
 class TargetEncodingRowEncoder(CategoryRowEncoder):
     """Row encoder of `TargetEncoding`, for new rows: their encodings are from all training rows."""
+
+    values = (VocabularyValues, TargetEncodingValues)
 
     def prepare(self) -> None:
         super().prepare()
@@ -206,18 +217,34 @@ class TargetEncodingRowEncoder(CategoryRowEncoder):
         return {"": encoded if encoded.shape[1] > 1 else encoded[:, 0]}
 
 
+@dataclass(frozen=True, kw_only=True)
+class BinaryValues:
+    """Learned values of `Binary`."""
+
+    fill_value: bool | None = None
+    # If all labels are conventional, other conventional spellings can be read too.
+    str2bool: Mapping[str, bool] = field(default_factory=dict)
+    bool2str: tuple[str, str] = ("False", "True")  # decoded labels
+    fallback_true_label: str | None = None  # the true label if labels are not conventional
+    above_zero: bool = False  # numbers above 0 are True: there are more than two
+    counts: tuple[int, int] | None = later(None)  # rows of False and of True; None if neighbors fill missing cells
+    cell_type: CellKind | None = later(None)  # None: text
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class BinaryParameters(Parameters):
     """Parameters of `Binary`."""
 
     positive: str | int | float | None = None
-    null_values: list[str] | None = None
+    null_values: list[str] | None = later(None, rows=True)
     missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_mode"
     fill_value: bool | int | float | str | None = None
 
 
 class BinaryRowEncoder(RowEncoder):
     """Row encoder of `Binary`."""
+
+    values = (BinaryValues,)
 
     def prepare(self) -> None:
         self.labels = self.learned["str2bool"]

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprep.rows.base import Arrays, AtLeast, Parameters, RowEncoder
+from daskprep.rows.base import Arrays, Parameters, RowEncoder
 from daskprep.rows.cells import text_of
+from daskprep.rows.typed import AtLeast, later
 
 BUCKET_BITS = 13
 BUCKETS = 1 << BUCKET_BITS
@@ -83,7 +84,7 @@ class Projection(NamedTuple):
         weights[grams] = decode_array(learned["weights"], "<u2").reshape(grams.shape)
         table = np.zeros((BUCKETS, size))
         table[grams] = directions
-        return cls(weights, table, learned["scale"])
+        return cls(weights, table, float(learned["scale"]))
 
     def to_components(self, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
         """Return float32 rows from sums of directions and of squared weights; zeros where no n-gram is known."""
@@ -103,7 +104,7 @@ class TextComponentsParameters(Parameters):
 
     size: Annotated[int, AtLeast(1)] = 30
     lowercase: bool = True
-    null_values: list[str] | None = None
+    null_values: list[str] | None = later(None, rows=True)
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = ""
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.rows.base import Arrays, Count, Parameters, RowEncoder, RowMappings, Strategy
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, RowMappings, Strategy
 from daskprep.rows.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
@@ -27,6 +27,7 @@ from daskprep.rows.cells import (
     reject_types,
     text_of,
 )
+from daskprep.rows.typed import Count, later
 
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -379,15 +380,26 @@ def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
     return *parts, weekday // 5
 
 
+@dataclass(frozen=True, kw_only=True)
+class DateValues:
+    """Learned values of `Date`."""
+
+    first: str | None = None
+    last: str | None = None
+    value_edges: tuple[float, ...] | None = later(None)  # in seconds since 1970, of bins of about equal counts, and
+    value_counts: tuple[int, ...] | None = later(None)  # the training rows in each
+    hour_counts: tuple[int, ...] | None = later(None)  # training rows in each hour of the day
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class DateParameters(Parameters):
     """Parameters of `Date`."""
 
     datetime_format: str | None = None
-    parts: list[str] | None = None
-    cyclic: list[str] | Mapping[str, Count] | None = None
-    since: str | None = None
-    since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
+    parts: list[str] | None = later(None, rows=True)
+    cyclic: list[str] | Mapping[str, Count] | None = later(None, rows=True)
+    since: str | None = later(None, rows=True)
+    since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = later("days", rows=True)
     missing_value_strategy: Strategy | Literal["fill_with_mean"] = "fill_with_mean"
     fill_value: str | None = EPOCH
 
@@ -463,6 +475,8 @@ class DateParameters(Parameters):
 
 class DateRowEncoder(RowEncoder):
     """Row encoder of `Date`."""
+
+    values = (DateValues,)
 
     def prepare(self) -> None:
         self.datetime_format = self.params.datetime_format

@@ -18,16 +18,15 @@ from daskprep.errors import ConfigError
 from daskprep.rows.base import (
     NEIGHBOUR_STRATEGIES,
     Arrays,
-    Count,
-    NonNegative,
     Parameters,
     RowEncoder,
+    changed_parameters,
     fill_from_neighbours,
-    other_parameters,
     smallest_uint,
 )
 from daskprep.rows.cells import NUMBER_TYPES, is_missing, number_of, text_of
 from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS, Normalization
+from daskprep.rows.typed import CellKind, Count, NonNegative, later
 
 MAX_CHARACTERS = 64  # longer texts are not numbers
 AMBIGUOUS = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # "1.299" is a decimal, or thousands in a notation with decimal commas
@@ -183,23 +182,50 @@ OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode",
 MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class NumberValues:
+    """Learned values of `Number`; one is None if no parameter needs it."""
+
+    written: str | None = later(None)  # example such as "$1,234.5"; None: plain numbers
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None  # as `max`, or the quantile at which numbers are clipped
+    max: float | None = None
+    q1: float | None = None
+    q2: float | None = None
+    q3: float | None = None
+    outlier_fill_value: float | None = None
+    quantiles: tuple[float, ...] | None = later(None)  # of a quantile transform
+    power: float | None = later(None)  # of a power transform
+    power_mean: float | None = later(None)  # of the transformed numbers
+    power_std: float | None = later(None)
+    power_range: tuple[float, float] | None = later(None)  # numbers beyond it count as its ends; None in older states
+    edges: tuple[float, ...] | None = later(None)
+    cell_type: CellKind | None = later(None)  # "integer": all are integers, and the column has no float type
+    # Training rows that are stored as the largest float32, and those with a whole number that float32 rounds.
+    clipped: int | None = later(None)
+    rounded: int | None = later(None)
+    value_edges: tuple[float, ...] | None = later(None)  # of bins of about equal counts, and
+    value_counts: tuple[int, ...] | None = later(None)  # the training rows in each
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class NumberParameters(Parameters):
     """Parameters of `Number`."""
 
     normalization: Normalization | None = "zscore"
-    clip_quantiles: Sequence[float] | None = None
-    encoding: Literal["bins", "piecewise_linear"] | None = None
-    bins: Count | Sequence[float] = 48
-    bin_strategy: BinStrategy = "quantile"
-    target: str | None = None
-    target_type: Literal["number", "class"] = "number"
+    clip_quantiles: Sequence[float] | None = later(None, rows=True)
+    encoding: Literal["bins", "piecewise_linear"] | None = later(None, rows=True)
+    bins: Count | Sequence[float] = later(48, rows=True)
+    bin_strategy: BinStrategy = later("quantile", rows=True)
+    target: str | None = later(None, rows=True)
+    target_type: Literal["number", "class"] = later("number", rows=True)
     outlier_strategy: OutlierStrategy | None = None
     outlier_threshold: NonNegative = 3.0
     missing_value_strategy: MissingStrategy = "fill_with_mean"
     fill_value: float | None = 0.0
-    null_values: list[str] | None = None
-    written: str | None = None
+    null_values: list[str] | None = later(None, rows=True)
+    written: str | None = later(None, rows=True)
 
 
 MAX_EXACT_FLOAT32 = 2**24
@@ -325,6 +351,8 @@ _NORMALIZED_PARAMETERS = """
 class NumberRowEncoder(RowEncoder):
     """Row encoder of `Number`."""
 
+    values = (NumberValues,)
+
     def prepare(self) -> None:
         """Set outliers, encoding and notation; `transform` is a faster encoder for numbers that are only normalized."""
         learned, params = self.learned, self.params
@@ -337,7 +365,8 @@ class NumberRowEncoder(RowEncoder):
         self.has_comma = self.notation is not None and self.notation.decimal == ","
         self.is_notation_set = params.written is not None
         self.uses_neighbours = params.outlier_strategy in NEIGHBOUR_STRATEGIES
-        is_normalized_only = params.encoding != "bins" and not other_parameters(params, _NORMALIZED_PARAMETERS)
+        others = changed_parameters(params).difference(_NORMALIZED_PARAMETERS.split())
+        is_normalized_only = params.encoding != "bins" and not others
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:

@@ -27,7 +27,6 @@ from daskprep.errors import (
     RejectedValueError,
 )
 from daskprep.rows.cells import MAX_EXACT_INTEGER
-from daskprep.rows.classes import MAX_HASH_BUCKETS
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -67,28 +66,10 @@ _MAX_SHOWN_CHARACTERS = 80
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair, which is invalid alone
 # Digests leave locations out, since users may edit them: folders differ between machines.
 _LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir", "cache_dir"})
-# Learned lengths of rows: altered ones could allocate any amount of memory.
+# Learned lengths of rows.
 _LENGTH_KEYS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
-_MAX_VALUES = {**dict.fromkeys(_LENGTH_KEYS, (1 << 31) - 1), "buckets": MAX_HASH_BUCKETS}
 TYPES_WITH_LENGTH = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
-    **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
-    **dict.fromkeys(("quantiles", "power_range", "edges", "counts", "value_edges", "value_counts"), (list,)),
-    **dict.fromkeys(_MAX_VALUES, (int,)),
-    **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
-    **dict.fromkeys(("hour_counts", "idx2str", "classes", "first_ids", "last_ids"), (list,)),
-    **dict.fromkeys(("encodings", "decoder", "grams", "weights", "directions"), (str,)),
-    "scale": (float, int),
-    "above_zero": (bool,),
-    **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
-}
-_ITEM_TYPES = {
-    "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
-    "power_range": float, "counts": int, "value_edges": float, "value_counts": int, "hour_counts": int,
-    "first_ids": int, "last_ids": int,
-}  # fmt: skip
 _ULPS = 4
 _ALTERED_HINT = "the file was altered after it was saved: restore it, or save the Preprocessor again"
 
@@ -158,18 +139,6 @@ def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple
             f"targets: {str(targets)[:_MAX_SHOWN_CHARACTERS]} are not features: it was altered since it was saved"
         )
     return tuple(dict.fromkeys(targets))
-
-
-def check_learned(learned: Mapping[str, Any]) -> None:
-    """Raise TypeError if a learned value that rows depend on has a type or range that is never saved."""
-    for key, value in learned.items():
-        fits = key not in _TYPES or type(value) in _TYPES[key]
-        if fits and key in _ITEM_TYPES:
-            fits = set(map(type, value if isinstance(value, list) else value.values())) <= {_ITEM_TYPES[key]}
-        if not fits or (key in _MAX_VALUES and not 0 <= value <= _MAX_VALUES[key]):
-            raise TypeError(f"{key} is {str(value)[:_MAX_SHOWN_CHARACTERS]}")
-        if key in _LEVELS:
-            check_learned(value)
 
 
 # -- digests

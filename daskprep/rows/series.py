@@ -16,8 +16,6 @@ from daskprep.rows.base import (
     MISSING,
     NEIGHBOUR_STRATEGIES,
     Arrays,
-    AtLeast,
-    Count,
     Parameters,
     RowEncoder,
     RowMappings,
@@ -34,6 +32,7 @@ from daskprep.rows.cells import (
     reject_types,
     text_of,
 )
+from daskprep.rows.typed import AtLeast, Count, Length, later
 
 # Exactly the numbers that Arrow's cast from text accepts.
 FLOAT_PATTERN = (
@@ -160,6 +159,13 @@ def _parse_elements(cell: Sequence[Any], kinds: set[type]) -> list[float] | None
     return _parse_text(" ".join("nan" if text is None else text for text in texts), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class VectorValues:
+    """Learned values of `Vector`."""
+
+    vector_size: Length = 1
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class VectorParameters(Parameters):
     """Parameters of `Vector`."""
@@ -171,6 +177,8 @@ class VectorParameters(Parameters):
 
 class VectorRowEncoder(RowEncoder):
     """Row encoder of `Vector`."""
+
+    values = (VectorValues,)
 
     def prepare(self) -> None:
         self.size = self.learned["vector_size"]
@@ -194,6 +202,14 @@ class VectorRowEncoder(RowEncoder):
         return {"": np.array(values, np.float32).reshape(-1, self.size)}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TimeseriesValues:
+    """Learned values of `Timeseries`."""
+
+    max_timeseries_length: Length = 1
+    cut_rows: int = later(0)  # training rows with a longer series
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class TimeseriesParameters(Parameters):
     """Parameters of `Timeseries`."""
@@ -202,11 +218,11 @@ class TimeseriesParameters(Parameters):
     timeseries_length_limit: Count | Literal["auto"] = "auto"
     padding_value: float = 0.0
     padding: Literal["right", "left"] = "right"
-    truncation: Truncation = "keep_start"
+    truncation: Truncation = later("keep_start", rows=True)
     window_size: Annotated[int, AtLeast(0)] = 0
     horizon: Annotated[int, AtLeast(0)] = 0
     group_by: str | None = None
-    across_splits: bool = False
+    across_splits: bool = later(False, before=True, rows=True)
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
 
@@ -221,6 +237,8 @@ class TimeseriesParameters(Parameters):
 
 class TimeseriesRowEncoder(RowEncoder):
     """Row encoder of `Timeseries`; windows extend over the rows that are encoded together."""
+
+    values = (TimeseriesValues,)
 
     def prepare(self) -> None:
         """Set separator, length, padding, truncation, and whether rows are windows over their neighbors."""

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from daskprep.errors import ColumnError
-from daskprep.rows.base import Arrays, Count, Parameters, RowEncoder, Strategy, Truncation, smallest_uint
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, Strategy, Truncation, VocabularyValues, smallest_uint
 from daskprep.rows.cells import LIST_TYPES, text_of
+from daskprep.rows.typed import Count, Length, later
 
 TokenizeFunction = Callable[[str], list[str] | None]
 
@@ -201,6 +202,14 @@ class TokenRowEncoder(RowEncoder):
         return [ids.get(token, unknown) for token in tokens]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SetValues:
+    """Learned values of `Set` and `Bag` in addition to their vocabulary."""
+
+    max_set_size: int  # tokens in the largest training row
+    size: Length  # ids in an encoded row
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class BagParameters(TokenParameters):
     """Parameters of `Bag`, and of `Set` besides its own."""
@@ -218,6 +227,8 @@ class SetParameters(BagParameters):
 
 class SetRowEncoder(TokenRowEncoder):
     """Row encoder of `Set`."""
+
+    values = (VocabularyValues, SetValues)
 
     def prepare(self) -> None:
         super().prepare()
@@ -259,6 +270,27 @@ class BagRowEncoder(SetRowEncoder):
         return frequencies(encoded, len(self.ids))
 
 
+Merges = tuple[tuple[int, int], ...]
+Scores = tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceValues:
+    """Learned values of `Sequence` in addition to its vocabulary."""
+
+    max_sequence_length: Length
+    max_sequence_length_99ptile: int  # enough for 99 % of the training rows, at most `max_sequence_length`.
+    str2idf: Mapping[str, float] | None = None  # from `_compute_idf`
+    merges: Merges = later(())  # pairs of token ids, in the order in which "bpe" merges them
+    scores: Scores = later(())  # log-probability of each ordinary token, for "unigram"
+    decoder: str = later("")  # of a pretrained tokenizer, as in `PretrainedModel`
+
+    first_ids: tuple[int, ...] = later(())  # of tokens that a pretrained tokenizer adds before each text, and
+    last_ids: tuple[int, ...] = later(())  # after it: truncation keeps both
+
+    cut_rows: int = later(0)  # training rows with more tokens than `max_sequence_length`, except for subwords
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceParameters(TokenParameters):
     """Parameters of `Sequence`."""
@@ -268,13 +300,15 @@ class SequenceParameters(TokenParameters):
     max_sequence_length: Count | Literal["auto"] | None = "auto"
     most_common: Count | None = None
     padding: Literal["right", "left"] = "right"
-    truncation: Truncation = "keep_start"
+    truncation: Truncation = later("keep_start", rows=True)
     add_start_stop: bool = False
     special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
 
 
 class SequenceRowEncoder(TokenRowEncoder):
     """Row encoder of `Sequence`, and of one level of `Text`."""
+
+    values = (VocabularyValues, SequenceValues)
 
     def prepare(self) -> None:
         """Set the ids of start, stop and padding, the row length, and the number of tokens that fit in a row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import random
@@ -22,7 +23,7 @@ from daskprep import onnx, rows
 from daskprep.errors import ConfigError, DaskprepError
 from daskprep.features import FEATURES
 from daskprep.rows import ROW_ENCODERS
-from daskprep.rows.base import AtLeast
+from daskprep.rows.typed import AtLeast
 from daskprep.serving import Encoder
 from tests.columns import encode_columns
 from tests.test_onnx import run
@@ -157,6 +158,7 @@ def test_parameters_that_a_fast_way_does_not_know_are_left_to_columns(
     monkeypatch.setattr(onnx, "_SUPPORTED", "")
     with pytest.raises(ConfigError, match='"x": the parameter normalization'):
         prep.to_onnx(tmp_path / "x.onnx")
-    monkeypatch.setattr(rows, "_SUPPORTED", "")
+    fields = {one.name: one for one in dataclasses.fields(dp.Number)}
+    monkeypatch.setattr(fields["normalization"], "metadata", {"rows": False})
     assert rows.make_row_encoder("x", saved) is None
     assert Encoder(prep.to_dict()).encode({"x": 2.5})["x"] == prep.encode(pd.DataFrame({"x": [2.5]}))["x"] == 0.5

@@ -250,7 +250,7 @@ def test_file_without_golden_rows_raises(states, tmp_path, reader):
 
 # Changes of a plain state, and the error of a Preprocessor.
 ALTERED = [
-    ("sequence", "learned", "max_sequence_length", -2, "max_sequence_length is -2"),
+    ("sequence", "learned", "max_sequence_length", -2, "max_sequence_length must be an integer of at least 0"),
     ("number", "learned", "q3", None, "was not learned"),
     ("binary", "learned", "fill_value", "1e999", "fill_value must be True or False or None"),
     ("binary", "learned", "fill_value", -1, "fill_value must be True or False or None"),
@@ -258,7 +258,7 @@ ALTERED = [
     ("timeseries", "params", "group_by", [1], "group_by must be a string or None"),
     ("category", "params", "column", {"a": 1}, "column must be a string or None"),
     ("vector", "params", "column", [-1], "column must be a string or None"),
-    ("category", "learned", "buckets", 10**12, "buckets is 1000000000000"),
+    ("category", "learned", "buckets", 10**12, "buckets must be an integer of at least 0 and at most 16,777,216"),
     ("date", "params", "parts", ["AAAA"], "parts has no 'AAAA'"),
     ("number", "params", "bins", 10**12, "use at most 65,536"),
 ]

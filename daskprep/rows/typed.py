@@ -1,0 +1,158 @@
+"""Fields of parameters and learned states: their annotations are the only declaration of what saved files may hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union
+
+T = TypeVar("T")
+_MAX_INTEGER = 1 << 62  # of Arrow and NumPy, with room for sums
+_MAX_SHOWN_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Inclusive bounds of a number, for annotations."""
+
+    bound: float
+    most: float = math.inf
+
+
+Count = Annotated[int, AtLeast(1)]
+NonNegative = Annotated[float, AtLeast(0)]
+Length = Annotated[int, AtLeast(0, (1 << 31) - 1)]  # of rows: an altered one could allocate any amount of memory
+CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
+
+
+def later(default: T, *, before: Any = dataclasses.MISSING, rows: bool = False) -> T:
+    """Return a dataclass field that the first saved files lacked: it is saved only if its value is another one.
+
+    `before` is the value of files without the field, if it is not the default. `rows` is whether row encoders support
+    a parameter: features that set others are encoded by column.
+    """
+    value = default if before is dataclasses.MISSING else before
+    return dataclasses.field(default=default, metadata={"before": value, "rows": rows})
+
+
+def earlier_values(declared: type[Any]) -> dict[str, Any]:
+    """Return the values of the fields of a dataclass that `later` declares in files without them, by name."""
+    return {one.name: one.metadata["before"] for one in dataclasses.fields(declared) if "before" in one.metadata}
+
+
+def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
+    """Raise TypeError for a value, by the name of its field, that does not fit the annotation in a dataclass.
+
+    Fields with a default may lack a value.
+    """
+    for name, (annotation, is_required) in _fields_of(declared).items():  # type: ignore[arg-type]
+        if is_required and name not in values:
+            raise TypeError(f"{declared.__name__}: {name} is missing")
+        if name in values and not fits(values[name], annotation):
+            value = str(values[name])[:_MAX_SHOWN_CHARACTERS]
+            raise TypeError(f"{declared.__name__}: {name} must be {describe(annotation)}, not {value!r}")
+
+
+@functools.cache
+def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, bool]]:
+    """Return the annotation of each field of a dataclass, and whether it has no default."""
+    hints = typing.get_type_hints(declared, include_extras=True)
+    absent = dataclasses.MISSING
+    return {
+        one.name: (hints[one.name], one.default is absent and one.default_factory is absent)
+        for one in dataclasses.fields(declared)
+    }
+
+
+def fits(value: Any, annotation: Any) -> bool:
+    """Return whether a value fits an annotation, with bounds of numbers and values in it; lists also fit tuples."""
+    origin, parts = _parts_of(annotation)
+    if origin in (Union, types.UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in parts)
+    if origin is Annotated:
+        base, bounds = parts
+        return fits(value, base) and bounds.bound <= value <= bounds.most
+    if origin is Mapping:
+        return isinstance(value, Mapping) and _all_fit(value.values(), parts[1])
+    if origin in (list, Sequence) or (origin is tuple and parts[1:] == (...,)):
+        return isinstance(value, list | tuple) and _all_fit(value, parts[0])
+    if origin is tuple:
+        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(fits, value, parts))
+    return _is_of_type(value, origin or annotation)
+
+
+@functools.cache
+def _parts_of(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(annotation), typing.get_args(annotation)
+
+
+def _is_of_type(value: Any, expected: Any) -> bool:
+    """Return whether a value is of a type: numbers of NumPy are numbers, truth values are not."""
+    if expected is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and is_double(value)
+    if expected is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool) and abs(int(value)) < _MAX_INTEGER
+    if expected is Callable:
+        return callable(value)
+    if dataclasses.is_dataclass(value):
+        check_fields(type(value), vars(value))
+    return expected is Any or isinstance(value, expected or type(None))
+
+
+def is_double(value: numbers.Real) -> bool:
+    """Return whether a number is within the range of doubles."""
+    try:
+        float(value)
+    except OverflowError:  # an integer beyond the range of doubles
+        return False
+    return True
+
+
+def _all_fit(values: Collection[Any], annotation: Any) -> bool:
+    # A vocabulary may have millions of values: collecting their types is faster than checking each.
+    if annotation is str:
+        return set(map(type, values)) <= {str} or all(isinstance(value, str) for value in values)
+    return (annotation is float and set(map(type, values)) <= {float}) or all(fits(one, annotation) for one in values)
+
+
+def describe(annotation: Any) -> str:
+    """Return an annotation in words, for messages: "an integer or None"."""
+    origin = typing.get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        parts = typing.get_args(annotation)
+        choices = tuple(choices_of(annotation))
+        others = [describe(part) for part in parts if typing.get_origin(part) is not Literal]
+        return " or ".join([describe(Literal[choices]), *others] if choices else others)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
+    if origin is Annotated:
+        base, bounds = typing.get_args(annotation)
+        most = "" if bounds.most == math.inf else f" and at most {bounds.most:,}"
+        return f"{describe(base)} of at least {bounds.bound:g}{most}"
+    if annotation is None or annotation is type(None):
+        return "None"
+    if origin is Sequence:
+        return "a list of numbers"
+    words = {
+        int: "an integer",
+        float: "a number",
+        str: "a string",
+        bool: "True or False",
+        Mapping: "a dict",
+        list: "a list of strings",
+    }
+    return words.get(origin or annotation, getattr(annotation, "__name__", str(annotation)).lower())
+
+
+def choices_of(annotation: Any) -> list[Any]:
+    """Return the values of a Literal annotation, or of the Literals in a union."""
+    parts = (annotation, *typing.get_args(annotation))
+    return [choice for part in parts if typing.get_origin(part) is Literal for choice in typing.get_args(part)]
