@@ -25,7 +25,7 @@ from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.rows import saved
 from daskprep.rows.parameter_names import from_saved_parameters, to_saved_parameters
 from daskprep.rows.saved import FILE_KEY, load_vocabularies
-from daskprep.rows.typed import check_fields, earlier_values
+from daskprep.rows.typed import earlier_values
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.security import UntrustedModelName, UntrustedPath, check_trusted_path, path_text
@@ -326,10 +326,8 @@ def _names_files(*sections: Mapping[str, Any]) -> bool:
 
 def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
     """Return the learned state of a feature; raise CorruptDatasetError if it is inconsistent."""
-    learned = feature.learned_type.from_dict(state)
     try:
-        with suppress(NameError):  # annotations that only a type checker imports
-            check_fields(type(learned), vars(learned))
+        learned = feature.learned_type.from_dict(state)
         rows = rows_seen(feature, learned)
         if not 0 <= learned.missing <= rows:
             raise ValueError(f"{learned.missing:,} missing cells among {rows:,} rows")

@@ -20,7 +20,7 @@ from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
 from daskprep.rows.base import MISSING, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
-from daskprep.rows.typed import earlier_values, later
+from daskprep.rows.typed import earlier_values, later, read_fields
 from daskprep.split.folds import KFold
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
@@ -192,13 +192,11 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a state from the result of `to_dict` or `to_state`; unknown keys are ignored."""
-        fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in data.items() if name in fields}
-        for name, value in values.items():
-            if isinstance(value, list) and fields[name].startswith("tuple["):
-                values[name] = tuple(value)
-        return cls(**values)
+        """Rebuild a state from the result of `to_dict` or `to_state`; unknown keys are ignored.
+
+        Raise TypeError for a value that does not fit the annotation of its field.
+        """
+        return cls(**read_fields(cls, data))
 
 
 def _to_json(value: object) -> object:

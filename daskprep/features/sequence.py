@@ -19,7 +19,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, Tensor
 from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
-from daskprep.features.subwords import cut_words, learn_subwords, parse_merges_and_scores, subword_model
+from daskprep.features.subwords import check_merges_and_scores, cut_words, learn_subwords, subword_model
 from daskprep.features.tokens import (
     LearnedTokens,
     TokenFeature,
@@ -64,14 +64,10 @@ class LearnedSequence(SequenceValues, LearnedTokens):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         learned = super().from_dict(data)
         for one in (*learned.first_ids, *learned.last_ids):
-            if type(one) is not int or not 0 <= one < len(learned.vocabulary):
+            if not 0 <= one < len(learned.vocabulary):
                 raise CorruptDatasetError(f"{one!r:.80} is not the id of a token: restore the file, or fit again")
-        return dataclasses.replace(
-            learned,
-            first_ids=tuple(learned.first_ids),
-            last_ids=tuple(learned.last_ids),
-            **parse_merges_and_scores(learned.merges, learned.scores, learned.vocabulary),
-        )
+        check_merges_and_scores(learned.merges, learned.scores, learned.vocabulary)
+        return learned
 
 
 @with_parameters

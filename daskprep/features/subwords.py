@@ -163,25 +163,23 @@ def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores
     return library.Tokenizer(library.models.BPE(ids, pairs, unk_token=unknown, fuse_unk=True))
 
 
-def parse_merges_and_scores(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, Any]:
-    """Return merges and scores from JSON, or raise CorruptDatasetError.
+def check_merges_and_scores(merges: Merges, scores: Scores, vocabulary: Vocabulary) -> None:
+    """Raise CorruptDatasetError unless merges are pairs of token ids whose texts together are a token.
 
-    A merge is a pair of token ids whose texts together are a token. Scores are empty, or one for each token except
-    special symbols.
+    Scores are empty, or one for each token except special symbols.
     """
     if not merges and not scores:
-        return {"merges": (), "scores": ()}
+        return
     try:
         pairs = np.array(merges, np.int64).reshape(len(merges), 2)
         left, right = (vocabulary.tokens.take(pa.array(side)) for side in pairs.T)
         is_valid = bool(vocabulary.contains(pc.binary_join_element_wise(left, right, "")).all())
-        numbers = np.array(scores, np.float64).reshape(len(scores))
-        is_valid &= len(numbers) in (0, len(vocabulary) - len(vocabulary.specials)) and bool((abs(numbers) < 1e9).all())
-    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        is_valid &= len(scores) in (0, len(vocabulary) - len(vocabulary.specials))
+        is_valid &= all(abs(score) < 1e9 for score in scores)
+    except (ValueError, OverflowError, pa.ArrowException):
         is_valid = False
     if not is_valid:
         raise CorruptDatasetError("merges or scores do not match the vocabulary: restore the file, or fit again")
-    return {"merges": tuple((left, right) for left, right in pairs.tolist()), "scores": tuple(numbers.tolist())}
 
 
 def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:

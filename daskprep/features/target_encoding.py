@@ -47,9 +47,10 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
         """Rebuild a state from its JSON, with encodings decoded from base64; raise ValueError if they are empty."""
-        encodings, learned = data["encodings"], super().from_dict(data)
+        encodings = data["encodings"]
         if isinstance(encodings, str):
             encodings = np.frombuffer(base64.b64decode(encodings, validate=True), "<f4").astype(np.float32)
+        learned = super().from_dict({**data, "encodings": encodings})
         columns = len(learned.classes) if len(learned.classes) > 2 else 1
         if not len(encodings):
             raise ValueError("encodings are empty")

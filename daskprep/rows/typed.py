@@ -27,6 +27,7 @@ class AtLeast:
 
 Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0)]
+Amount = Annotated[int, AtLeast(0)]  # as integers of any field, below 2**62
 Length = Annotated[int, AtLeast(0, (1 << 31) - 1)]  # of rows: an altered one could allocate any amount of memory
 CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell types of labels that are not text
 
@@ -59,15 +60,43 @@ def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
             raise TypeError(f"{declared.__name__}: {name} must be {describe(annotation)}, not {value!r}")
 
 
+def read_fields(declared: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields of a dataclass from JSON, lists as tuples; other keys are left out.
+
+    Raise TypeError as `check_fields`.
+    """
+    check_fields(declared, values)
+    fields = _fields_of(declared)  # type: ignore[arg-type]
+    return {name: _as_declared(values[name], annotation) for name, (annotation, _) in fields.items() if name in values}
+
+
+def _as_declared(value: Any, annotation: Any) -> Any:
+    """Return a JSON value that fits an annotation, with a tuple or named tuple for each list that it declares so."""
+    origin, parts = _parts_of(annotation)
+    if origin in (Union, types.UnionType):
+        return _as_declared(value, next(part for part in parts if fits(value, part)))
+    if origin is Mapping:
+        return {key: _as_declared(item, parts[1]) for key, item in value.items()}
+    if origin in (list, Sequence):
+        return [_as_declared(item, parts[0]) for item in value]
+    if origin is not tuple:
+        return value
+    items = map(_as_declared, value, parts[:1] * len(value) if parts[1:] == (...,) else parts)
+    return annotation(*items) if hasattr(annotation, "_fields") else tuple(items)
+
+
 @functools.cache
 def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, bool]]:
-    """Return the annotation of each field of a dataclass, and whether it has no default."""
-    hints = typing.get_type_hints(declared, include_extras=True)
-    absent = dataclasses.MISSING
-    return {
-        one.name: (hints[one.name], one.default is absent and one.default_factory is absent)
-        for one in dataclasses.fields(declared)
-    }
+    """Return the annotation of each field of a dataclass, and whether it has no default.
+
+    If only a type checker imports an annotation, all are Any or tuples.
+    """
+    fields, absent = dataclasses.fields(declared), dataclasses.MISSING
+    try:
+        hints = typing.get_type_hints(declared, include_extras=True)
+    except NameError:
+        hints = {one.name: tuple[Any, ...] if str(one.type).startswith("tuple[") else Any for one in fields}
+    return {one.name: (hints[one.name], one.default is absent and one.default_factory is absent) for one in fields}
 
 
 def fits(value: Any, annotation: Any) -> bool:
@@ -91,6 +120,9 @@ def fits(value: Any, annotation: Any) -> bool:
 
 @functools.cache
 def _parts_of(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the origin and the arguments of an annotation; of a named tuple, the types of its fields."""
+    if hasattr(annotation, "_fields"):
+        return tuple, tuple(typing.get_type_hints(annotation, include_extras=True).values())
     return typing.get_origin(annotation), typing.get_args(annotation)
 
 

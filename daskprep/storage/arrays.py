@@ -8,7 +8,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -17,6 +17,7 @@ import numpy as np
 from numcodecs import blosc
 
 from daskprep.errors import CorruptDatasetError
+from daskprep.rows.typed import Amount, read_fields
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
@@ -56,9 +57,9 @@ class Output:
 
     name: str
     dtype: str  # of media, after decoding
-    shape: tuple[int, ...] = ()  # of one row, () for a scalar
+    shape: tuple[Amount, ...] = ()  # of one row, () for a scalar
     # The mean bytes of a stored path or file, for media that the loader decodes; None if numbers are stored.
-    cell_bytes: int | None = None
+    cell_bytes: Amount | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -90,17 +91,12 @@ class Output:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
         """Return the output that `to_dict` described; ValueError or TypeError if the description is invalid."""
-        name, dtype, shape, cell_bytes = state["name"], state["dtype"], state["shape"], state.get("cell_bytes")
-        if not isinstance(name, str) or not isinstance(dtype, str):
-            raise TypeError(f"an output of name {name!r} and type {dtype!r}")
-        if not isinstance(shape, list) or len(shape) > _MAX_AXES:
-            raise ValueError(f'output "{name}": the shape {shape!r}')
-        checked_cell_bytes = None if cell_bytes is None else validate_count(cell_bytes)
-        output = cls(name, np.dtype(dtype).name, tuple(map(validate_count, shape)), checked_cell_bytes)
-        is_number = np.dtype(dtype).kind in "biuf"
-        if not is_number or output.row_bytes > MAX_CHUNK_BYTES or (output.is_scalar and output.stores_cells):
-            raise ValueError(f'output "{name}": rows of type {dtype} and shape {shape}')
-        return output
+        output = cls(**read_fields(cls, state))
+        dtype = np.dtype(output.dtype)
+        is_valid = dtype.kind in "biuf" and len(output.shape) <= _MAX_AXES and output.row_bytes <= MAX_CHUNK_BYTES
+        if not is_valid or (output.is_scalar and output.stores_cells):
+            raise ValueError(f'output "{output.name}": rows of type {output.dtype} and shape {output.shape}')
+        return replace(output, dtype=dtype.name)
 
 
 def validate_count(number: Any) -> int:

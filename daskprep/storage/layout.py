@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from daskprep.errors import ConfigError
-from daskprep.storage.arrays import MAX_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, validate_count
+from daskprep.rows.typed import Amount, read_fields
+from daskprep.storage.arrays import MAX_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata
 from daskprep.storage.checkpoint import checkpointable
 
 SPLITS = ("train", "validation", "test")
@@ -47,9 +48,9 @@ class Layout:
     """
 
     outputs: tuple[Output, ...]
-    rows: Mapping[str, int]  # by split, in the order of SPLITS, without empty splits.
-    block_rows: int  # the last block of a split may have fewer
-    part_blocks: int  # the last part of a split may have fewer
+    rows: Mapping[str, Amount]  # by split, in the order of SPLITS, without empty splits.
+    block_rows: Amount  # the last block of a split may have fewer
+    part_blocks: Amount  # the last part of a split may have fewer
     compression: Compression  # of chunks and tables
     sharded: bool = False  # a file has all chunks of a part.
     # If blocks differ in size: the starts of the blocks of each split. Each block is then a part, and `block_rows` the
@@ -215,16 +216,8 @@ class Layout:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Layout:
         """Return the layout that `to_dict` described; ValueError or TypeError if the description is invalid."""
-        layout = cls(
-            tuple(map(Output.from_dict, state["outputs"])),
-            _sort_splits({split: validate_count(rows) for split, rows in state["rows"].items()}),
-            validate_count(state["block_rows"]),
-            validate_count(state["part_blocks"]),
-            state["compression"],
-            state.get("sharded", False),
-        )
-        if not isinstance(layout.sharded, bool):
-            raise TypeError(f"sharded={layout.sharded!r}")
+        values = read_fields(cls, {**state, "outputs": tuple(map(Output.from_dict, state["outputs"]))})
+        layout = cls(**values | {"rows": _sort_splits(values["rows"])})
         if len({output.name for output in layout.outputs}) < len(layout.outputs):
             raise ValueError("two outputs with the same name")
         # The same bounds as in `choose`: a reader allocates memory for a full block.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
+from daskprep.rows.typed import Amount, read_fields
 from daskprep.storage.arrays import Span, chunk_spans, is_chunk, tail_bytes, validate_count
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
@@ -36,9 +37,9 @@ _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 FIRST_ROWS = 5
 """The number of rows of each split that reports and cards show."""
-MissingCell: TypeAlias = tuple[str, int, str, str]
+MissingCell: TypeAlias = tuple[str, Amount, str, str]
 """A missing or unreadable cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
-LossCounts: TypeAlias = Mapping[str, Mapping[str, int]]
+LossCounts: TypeAlias = Mapping[str, Mapping[str, Amount]]
 """By feature and cause, the number of cells whose encoding lacks information; those without any are left out."""
 
 
@@ -57,10 +58,10 @@ class DuplicateRows(NamedTuple):
         Row ids of up to ten of those with other targets.
     """
 
-    rows: int
-    other_target: int
-    sample: tuple[int, ...]
-    other_target_sample: tuple[int, ...]
+    rows: Amount
+    other_target: Amount
+    sample: tuple[Amount, ...]
+    other_target_sample: tuple[Amount, ...]
 
 
 @checkpointable
@@ -142,7 +143,8 @@ class Manifest:
     # By split; None if the rows were not compared.
     duplicates: Mapping[str, DuplicateRows] | None = None
     losses: Mapping[str, LossCounts] | None = None  # by split; None if they were not counted
-    missing: Any = None  # by split and feature, the missing and unreadable cells that older writes counted
+    # By split and feature, the missing and unreadable cells that older writes counted.
+    missing: Mapping[str, Mapping[str, Amount]] | None = None
 
     @property
     def digest(self) -> str:
@@ -153,8 +155,7 @@ class Manifest:
         """Return the losses by split; of older datasets the missing and unreadable cells, both as missing."""
         if self.losses is not None or self.missing is None:
             return self.losses
-        causes = {split: {name: {"missing": n} for name, n in counts.items()} for split, counts in self.missing.items()}
-        return _losses_from_json(causes)
+        return {split: {name: {"missing": n} for name, n in counts.items()} for split, counts in self.missing.items()}
 
     def to_bytes(self) -> bytes:
         """Return the manifest as canonical JSON with a checksum: equal manifests have the same bytes."""
@@ -179,23 +180,17 @@ class Manifest:
         """Return the manifest that `to_bytes` wrote; CorruptDatasetError naming `where` if a byte was altered."""
         body = _unseal("manifest", data, where)
         with _error_context(where):
-            manifest = cls(
-                body["version"],
-                Layout.from_dict(body["layout"]),
-                _files_from_json(body["files"]),
-                body["source"],
-                body["settings"],
-                None if body.get("gaps") is None else _missing_cells_from_json(body["gaps"]),
-                None if body.get("duplicates") is None else _duplicates_from_json(body["duplicates"]),
-                None if body.get("losses") is None else _losses_from_json(body["losses"]),
-                body.get("missing"),
-            )
+            own: dict[str, Any] = {
+                "layout": Layout.from_dict(body["layout"]),
+                "files": {},
+                "missing_cells": body.get("gaps"),
+            }
+            manifest = cls(**read_fields(cls, body | own) | {"files": _files_from_json(body["files"])})
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
             if manifest.layout.sharded != (body["format"] == FORMAT):
                 raise ValueError(f"format {body['format']}, and shards are {manifest.layout.sharded}")
             _check_rows(manifest.layout, manifest.files)
-            manifest.loss_counts()
             _check_origin(manifest.source, manifest.settings)
         return manifest
 
@@ -249,17 +244,15 @@ class Versions:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Versions:
-        digests, states = body["digests"], body.get("versions")
-        if not isinstance(digests, list) or not all(isinstance(one, str) for one in digests):
-            raise TypeError(f"the digests are {digests!r:.80}")
-        if states is None:
-            return cls.of_parts(digests)
-        for parts, deleted in (one for one in states if one is not None):
-            if not 1 <= validate_count(parts) <= len(digests) or not (deleted is None or _DELETED.fullmatch(deleted)):
+        versions = cls(**read_fields(cls, {"digests": body["digests"], "states": body.get("versions", [])}))
+        if "versions" not in body:
+            return cls.of_parts(versions.digests)
+        for parts, deleted in filter(None, versions.states):
+            if not 1 <= parts <= len(versions.digests) or not (deleted is None or _DELETED.fullmatch(deleted)):
                 raise ValueError(f"a version of {parts} parts with deleted rows in {deleted!r:.80}")
-        if not states or states[-1] is None:
+        if not versions.states or versions.states[-1] is None:
             raise ValueError("the last version was removed")
-        return cls(tuple(digests), tuple(one and (one[0], one[1]) for one in states))
+        return versions
 
 
 def read_versions(folder: Folder) -> Versions | None:
@@ -295,10 +288,8 @@ class Receipt:
         """Return the receipt that `to_bytes` wrote; CorruptDatasetError naming `where` if a byte was altered."""
         body = _unseal("receipt", data, where)
         with _error_context(where):
-            filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
-            missing_cells = _missing_cells_from_json(body.get("gaps", ()))
-            losses = _loss_counts_from_json(body["losses"]) if "losses" in body else None
-            return cls(_files_from_json(body["files"]), filled, missing_cells, losses)
+            values = read_fields(cls, body | {"files": {}, "missing_cells": body.get("gaps", [])})
+            return cls(**values | {"files": _files_from_json(body["files"])})
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -346,33 +337,6 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
     return {_validate_name(name): _validate_entry(name, entry) for name, entry in files.items()}
 
 
-def _missing_cells_from_json(cells: Sequence[Any]) -> tuple[MissingCell, ...]:
-    return tuple((str(split), validate_count(row), str(name), str(kind)) for split, row, name, kind in cells)
-
-
-def _losses_from_json(losses: Mapping[str, Any]) -> dict[str, LossCounts]:
-    return {str(split): _loss_counts_from_json(counts) for split, counts in losses.items()}
-
-
-def _loss_counts_from_json(counts: Mapping[str, Any]) -> LossCounts:
-    return {
-        str(name): {str(cause): validate_count(count) for cause, count in causes.items()}
-        for name, causes in counts.items()
-    }
-
-
-def _duplicates_from_json(duplicates: Mapping[str, Any]) -> dict[str, DuplicateRows]:
-    return {
-        str(split): DuplicateRows(
-            validate_count(rows),
-            validate_count(other_target),
-            tuple(map(validate_count, sample)),
-            tuple(map(validate_count, other_sample)),
-        )
-        for split, (rows, other_target, sample, other_sample) in duplicates.items()
-    }
-
-
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
     """Raise ValueError if the files are too few for the rows of the layout: a reader would allocate memory for them."""
     for split in layout.rows:
@@ -387,8 +351,6 @@ def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
 
 def _check_origin(source: Any, settings: Any) -> None:
     """Raise TypeError if the source or the settings of a manifest have values of unexpected types."""
-    if not isinstance(source, dict | None) or not isinstance(settings, dict):
-        raise TypeError("the source or the settings are not a mapping")
     for split_source in (source or {}).get("splits", {}).values():
         _check_origin(split_source, settings)
     if source is not None and "files" in source:

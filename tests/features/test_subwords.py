@@ -189,19 +189,22 @@ def test_predictions_are_texts():
 
 @pytest.mark.parametrize("merges", [[[1, 2, 3]], [[0, 10**9]], [["a", "b"]], [[-1, 3]], [[2, 2]], "ab", [1, 2], 7])
 def test_altered_merges_raise(merges):
-    learned = fitted("bpe").learned_["x"]
+    state = fitted("bpe").to_dict()
+    state["features"]["x"]["learned"]["merges"] = merges
     with pytest.raises(CorruptDatasetError, match="merges"):
-        type(learned).from_dict({**learned.to_dict(), "merges": merges})
+        dp.Preprocessor.from_dict(state)
 
 
 @pytest.mark.parametrize(
     "scores", [[-1.0], [float("nan")] * 48, ["a"] * 48, [[-1.0, -2.0]] * 48, [10**400] * 48, "a" * 48, 7]
 )
 def test_altered_scores_raise(scores):
-    learned = fitted("unigram").learned_["x"]
-    assert len(learned.scores) == len(learned.vocabulary) - 2
+    prep = fitted("unigram")
+    assert len(prep.learned_["x"].scores) == len(prep.learned_["x"].vocabulary) - 2
+    state = prep.to_dict()
+    state["features"]["x"]["learned"]["scores"] = scores
     with pytest.raises(CorruptDatasetError, match="scores"):
-        type(learned).from_dict({**learned.to_dict(), "scores": scores})
+        dp.Preprocessor.from_dict(state)
 
 
 @pytest.mark.parametrize("key", ["scores", "special_symbols"])
