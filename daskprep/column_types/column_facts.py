@@ -106,7 +106,8 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
 def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     """Return the counts, ranges and sentinels of finite numbers, as keyword arguments of ColumnFacts."""
     is_integral = values == np.floor(values)
-    nines = np.isin(values, _NINES)
+    nines = is_integral.copy()
+    nines[is_integral] = np.isin(values[is_integral], _NINES)
     sentinels, cells = sum_by_key(values[nines], counts[nines])
     return {
         "numbers": int(counts.sum()),

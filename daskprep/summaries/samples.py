@@ -62,16 +62,18 @@ class DistinctValues(Summary):
         total = int(counts.sum())
         hashes = token_hashes(values)
         display_values = values if texts is None else texts
+        selections = [np.arange(len(hashes))]
         if len(hashes) > 2 * _MAX_VALUES:
             # Partitioning is faster than sorting. If repeated values leave too few distinct ones, all are sorted.
             is_small = hashes <= np.partition(hashes, 2 * _MAX_VALUES)[2 * _MAX_VALUES]
-            if len(np.unique(hashes[is_small])) >= _MAX_VALUES:
-                hashes, counts = hashes[is_small], counts[is_small]
-                display_values = display_values.filter(pa.array(is_small))
-        hashes, counts, first = _take_smallest(hashes, counts)
-        kept_texts = display_values.take(pa.array(first[: cls.max_texts])).cast(pa.string())
+            selections.insert(0, np.flatnonzero(is_small))
+        for rows in selections:
+            smallest, sums, first = _take_smallest(hashes[rows], counts[rows])
+            if len(smallest) == _MAX_VALUES:
+                break
+        kept_texts = display_values.take(pa.array(rows[first[: cls.max_texts]])).cast(pa.string())
         texts = _limit_bytes(pc.utf8_slice_codeunits(kept_texts, 0, _MAX_TEXT_CHARACTERS))
-        return cls(hashes, counts, texts, total)
+        return cls(smallest, sums, texts, total)
 
     @property
     def is_exact(self) -> bool:
