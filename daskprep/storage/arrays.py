@@ -63,7 +63,6 @@ class Output:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory, with media decoded."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
@@ -81,7 +80,6 @@ class Output:
         return self.cell_bytes is not None
 
     def empty(self, rows: int) -> np.ndarray:
-        """Return an uninitialized array for a number of rows."""
         return np.empty((rows, *self.shape), self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,7 +88,7 @@ class Output:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
-        """Return the output that `to_dict` described; ValueError or TypeError if the description is invalid."""
+        """Return the output that `to_dict` described, after checks."""
         output = cls(**read_fields(cls, state))
         dtype = np.dtype(output.dtype)
         is_valid = dtype.kind in "biuf" and len(output.shape) <= _MAX_AXES and output.row_bytes <= MAX_CHUNK_BYTES
@@ -100,7 +98,7 @@ class Output:
 
 
 def validate_count(number: Any) -> int:
-    """Return `number` if it is a valid count, an int from 0 to 2**62 - 1; ValueError otherwise."""
+    """Return `number` if it is an int from 0 to 2**62 - 1."""
     if type(number) is not int or not 0 <= number < 1 << 62:
         raise ValueError(f"{str(number)[:40]} is no count")
     return number
@@ -111,17 +109,14 @@ ROW_ID = Output("row_id", "int64", ())
 
 
 def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) -> bytes:
-    """Return rows as the bytes of one chunk, padded with zeros to `block_rows` rows."""
+    """Return rows as one chunk, padded with zeros to `block_rows` rows."""
     return b"".join(encode_chunk_buffers(rows, block_rows, compression))
 
 
 def encode_chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """Return rows as one chunk in two consecutive buffers, the data and its checksum.
-
-    The data of a full block are not copied unless they are compressed.
-    """
+    """Return rows as one chunk: its data, not copied if possible, and its checksum."""
     shape = chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
@@ -142,10 +137,7 @@ def encode_chunk_buffers(
 def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the block of a chunk with all `block_rows` rows; CorruptDatasetError if the chunk is damaged.
-
-    The block is written to `out` if that has its shape and type.
-    """
+    """Return the full block of a chunk, written to `out` if that has its shape and type."""
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')
@@ -171,7 +163,7 @@ def decode_chunk(
 
 
 def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Output) -> None:
-    """Raise CorruptDatasetError if the Blosc header of a chunk states sizes other than the chunk and its block have.
+    """Raise CorruptDatasetError if a Blosc header has wrong sizes.
 
     Blosc trusts its header: with wrong sizes it would read and write outside its buffers.
     """
@@ -182,7 +174,6 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 
 
 def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
-    """Raise CorruptDatasetError, naming the output, unless both numbers of bytes are equal."""
     if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
             f'output "{output.name}": a chunk has {actual_bytes:,} bytes where {expected_bytes:,} are expected: '
@@ -193,10 +184,10 @@ def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
 def group_metadata(
     outputs: Iterable[Output], rows: int, block_rows: int, compression: Compression, shard_blocks: int | None = None
 ) -> dict[str, bytes]:
-    """Return the JSON files of a Zarr group by name: the metadata of the group and of an array per output.
+    """Return the JSON files of a Zarr group by name.
 
-    With `shard_blocks`, a file has the chunks of that number of blocks. The files have the same bytes as those that
-    zarr writes, whose import takes a quarter of a second.
+    With `shard_blocks`, a file has the chunks of that number of blocks. The bytes are those that zarr writes, whose
+    import takes a quarter of a second.
     """
     arrays = {
         folder_name(output.name): _array_metadata(output, rows, block_rows, compression, shard_blocks)
@@ -213,7 +204,6 @@ def group_metadata(
 def _array_metadata(
     output: Output, rows: int, block_rows: int, compression: Compression, shard_blocks: int | None
 ) -> dict[str, Any]:
-    """Return the JSON metadata of the Zarr array of an output with `rows` rows."""
     dtype = np.dtype(output.dtype)
     one_byte = dtype.itemsize == 1
     codecs: list[dict[str, Any]] = [
@@ -256,17 +246,17 @@ def _array_metadata(
 
 
 def chunk_name(output: Output, number: int) -> str:
-    """Return the name within the Zarr group of the chunk of a block, or of the shard of a part, by its number."""
+    """Return the name of a chunk, or of a shard, within the Zarr group."""
     return f"{folder_name(output.name)}/{'.'.join(['c', str(number), *('0' for _ in output.shape)])}"
 
 
 def is_chunk(name: str) -> bool:
-    """Return whether a file of a dataset is a chunk, which ends with its checksum, or a shard of chunks."""
+    """Return whether a file is a chunk, or a shard of chunks."""
     return "/arrays.zarr/" in name and not name.endswith("/zarr.json")
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name of an output: its name if that is safe, or else a quoted name; no two are the same."""
+    """Return the unique folder name of an output, quoted unless safe."""
     if _PLAIN_NAME.fullmatch(name) and name != "zarr.json" and len(name) <= _MAX_NAME_LENGTH:
         return name
     # `quote` returns "%" only before two digits, so never "%~" or a single "%".
@@ -297,13 +287,13 @@ def _choose_shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
 
 
 def chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
-    """Return the shape of the chunks of an array with rows of shape `row_shape`."""
+    """Return the shape of the chunks of an array."""
     # Zarr has no chunks without numbers; but rows may have none, as sets that are all empty.
     return (block_rows, *(max(1, size) for size in row_shape))
 
 
 class Span(NamedTuple):
-    """A range of bytes of a file, from `start` to `stop`, with a CRC-32C."""
+    """A range of bytes of a file, with a CRC-32C."""
 
     start: int
     stop: int
@@ -311,12 +301,12 @@ class Span(NamedTuple):
 
 
 def tail_bytes(slots: int) -> int:
-    """Return the number of bytes after the chunks of a shard, whose index has room for `slots` chunks."""
+    """Return the bytes after the chunks of a shard with `slots` slots."""
     return slots * _SLOT_BYTES + CHECKSUM_BYTES
 
 
 def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
-    """Return a shard of encoded chunks, whose index has room for `slots` chunks, as all shards of an array."""
+    """Return a shard of chunks, whose index has room for `slots`."""
     checksums, index = np.zeros(slots, _CHECKSUM_DTYPE), np.full((slots, 2), _ABSENT, _NUMBER_DTYPE)
     sizes = list(map(len, chunks))
     index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))
@@ -326,11 +316,10 @@ def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
 
 
 def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
-    """Return the spans of the chunks of a shard, each with the checksum that the chunk ends with.
+    """Return the span of each chunk of a shard, with the checksum that ends the chunk.
 
-    `tail` are the last `tail_bytes` bytes of the shard: the checksums of all chunks, the index, and its checksum.
-    `nbytes` and `checksum`, from the manifest, are the size of the shard and the checksum of the tail before its end.
-    CorruptDatasetError if checksums differ, or unless the chunks fill the shard before its tail in order.
+    `tail` are the last `tail_bytes` bytes: the checksums of all chunks, the index, and its checksum. `nbytes` and
+    `checksum`, from the manifest, are the size of the shard and the checksum of the tail before its end.
     """
     view = byte_view(tail)
     sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")

@@ -27,16 +27,16 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def checkpointable(kind: Kind) -> Kind:
-    """Register a dataclass or named tuple, by its name, so that checkpoints can contain its instances."""
+    """Register a dataclass or named tuple as a type of checkpoints."""
     _checkpoint_types[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return kind
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The saved results of the tasks of a pass, each in a file named by its range of partitions.
+    """The saved results of the tasks of a pass, in files named by ranges of partitions.
 
-    They are valid only for the same rows, partitions and work, so the name of the folder is a digest of these.
+    The name of the folder is a digest of the rows, partitions and work for which they are valid.
     """
 
     folder: Folder
@@ -45,15 +45,12 @@ class Checkpoint:
     companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:
-        """Return the largest number of partitions of a task with a saved result; None without results."""
+        """Return the partitions of the largest task; None without results."""
         name_parts = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
         return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
     def get_or_compute(self, partition_range: range, compute: Callable[[], Any]) -> Any:
-        """Return the saved result of a range of partitions; without one, call `compute` and save its result.
-
-        A result with values of unsupported types is returned and not saved.
-        """
+        """Return the saved result of a range of partitions, or else compute and save it."""
         name = f"{self.name}-{partition_range.start}-{partition_range.stop}.kept"
         result = read_checkpoint(
             self.folder, name, *(self.companion_file(i) for i in partition_range if self.companion_file)
@@ -64,7 +61,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
-    """Write a value to a file and return True; False, and no file, if a value in it has an unsupported type."""
+    """Write a value to a file; return False if its type is unsupported."""
     # Another process with the same work may have finished it and removed the folder.
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
         with open_output(write) as out:
@@ -75,10 +72,7 @@ def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
 
 
 def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
-    """Return the value that `write_checkpoint` wrote to a file.
-
-    None if the file or a companion file is missing or damaged, or if another release wrote it.
-    """
+    """Return the value of a file; None if it or a companion is missing or damaged."""
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError):
         if all(is_intact(folder, file) for file in (name, *companions)):
             return deserialize(folder.read(name)[:-TRAILER_BYTES])
@@ -90,7 +84,7 @@ class _NotCheckpointableError(Exception):
 
 
 def serialize(value: Any) -> list[Buffer]:
-    """Return a value as buffers; `deserialize` returns an equal value from their concatenation."""
+    """Return a value as buffers, for `deserialize` of their concatenation."""
     arrays: list[np.ndarray] = []
     columns: list[pa.Array] = []
     tree = _to_tree(value, arrays, columns)
@@ -108,7 +102,7 @@ def serialize(value: Any) -> list[Buffer]:
 
 
 def deserialize(data: bytes) -> Any:
-    """Return the value that `serialize` encoded; raise _NotCheckpointableError if another release encoded it."""
+    """Return the value that `serialize` of this release encoded."""
     end = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
     file_format, tree, *content = json.loads(data[_HEADER_BYTES:end])
     if file_format != FORMAT:
@@ -122,7 +116,7 @@ def deserialize(data: bytes) -> Any:
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
-    """Return a value as JSON values; NumPy and Arrow arrays are appended to lists and represented by their indexes."""
+    """Return a value as JSON values; arrays become indexes of lists."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -155,7 +149,6 @@ def _empty_array(kind: pa.DataType) -> pa.Array:
 
 
 def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Array]) -> Any:
-    """Return the value that `_to_tree` represented as JSON values, buffers of arrays, and lists of columns."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -180,10 +173,7 @@ def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Arr
 
 @contextmanager
 def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
-    """Yield a function that appends buffers to a new file, which ends with its checksum.
-
-    The file appears once the block ends without an error; it is not flushed to the disk.
-    """
+    """Yield a function that appends to a new file, which ends with its checksum."""
     checksum = 0
     with folder.writer(name, durable=False) as append:
 
@@ -197,7 +187,7 @@ def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
 
 
 def is_intact(folder: Folder, name: str) -> bool:
-    """Return whether a file that `write_with_checksum` wrote exists and is complete, also after a power failure."""
+    """Return whether a file of `write_with_checksum` is complete."""
     if (size := folder.size(name)) is None or size < TRAILER_BYTES:
         return False
     data = folder.read_buffer(name)

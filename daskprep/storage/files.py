@@ -73,7 +73,7 @@ class Folder:
 
     @property
     def is_process_local(self) -> bool:
-        """Whether other processes cannot read the files, as in "memory://"."""
+        """Whether other processes cannot read the files: "memory://"."""
         return isinstance(self.files, RemoteFiles) and self.files.protocol == "memory"
 
     @property
@@ -88,24 +88,21 @@ class Folder:
         return f'<Folder "{self.url}">'
 
     def write(self, name: str, *buffers: Buffer, durable: Durable = True) -> int:
-        """Write the concatenation of `buffers` as one file, atomically, and return its size in bytes.
+        """Write buffers as one file, atomically, and return its size in bytes.
 
-        A file of that name is replaced: readers see the old or the new one. With `durable`, the file survives a power
-        failure; with "later", the disk starts to write it, and `sync` waits for that. New folders are flushed, unless
-        `durable` is None: no durable file may be written to them. Raise StorageFullError if the disk is full.
+        Readers see the old or the new file. With `durable`, it survives a power failure; with "later", the disk starts
+        to write it, and `sync` waits for that. New folders are flushed, unless `durable` is None: no durable file may
+        be written to them. Raise StorageFullError if the disk is full.
         """
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
 
     def lock(self) -> AbstractContextManager[None]:
-        """Return a context manager that creates and locks a local folder; it does nothing on other file systems."""
+        """Return a context manager that creates and locks a local folder."""
         return self.files.lock(self.path, self.url)
 
     def sync(self, names: Iterable[str], *, contents: bool = True, folders: bool = True) -> None:
-        """Flush the contents of files that were written with ``durable=False``, and the folders that they are in.
-
-        From then on they survive a power failure.
-        """
+        """Flush files that were written with ``durable=False``, and their folders."""
         paths = [f"{self.path}/{name}" for name in names]
         if contents:
             self.files.sync(paths)
@@ -114,9 +111,9 @@ class Folder:
 
     @contextmanager
     def writer(self, name: str, *, durable: Durable = True) -> Iterator[Callable[[Buffer], int]]:
-        """Yield a function that appends a buffer to a new file and returns the bytes of the buffer.
+        """Yield a function that appends a buffer to a new file and returns its bytes.
 
-        The file appears once the block ends, and not if it ends with an exception; `write` documents `durable`.
+        The file appears once the block ends without an exception; `write` documents `durable`.
         """
         with self.files.writer(f"{self.path}/{name}", f"{self.url}/{name}", durable) as write:
 
@@ -128,23 +125,22 @@ class Folder:
             yield append
 
     def preallocate(self, name: str, size: int) -> PreallocatedFile | None:
-        """Return a file of `size` bytes that is written in any order and appears once it is finished.
+        """Return a file that is written in any order and appears once it is finished.
 
-        None if the file system has no such files. The parent folder of the file must exist.
+        None if the file system has no such files. Its folder must exist.
         """
         return self.files.preallocate(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to `stop`, fewer if it is shorter."""
+        """Return the bytes of a file from `start` to `stop`, fewer at its end."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     @contextmanager
     def open_reader(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Yield a function that fills a buffer with the bytes of a file from an offset; EOFError if it has fewer."""
+        """Yield a function that fills a buffer with bytes from an offset."""
         with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
-                """Fill the buffer from an offset of the file; EOFError if the file ends before."""
                 view = byte_view(target)
                 filled = fill(start, view)
                 if filled != len(view):
@@ -156,39 +152,37 @@ class Folder:
             yield read_into
 
     def read_buffer(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
-        """Return the same bytes as `read` without a copy; a local file is memory-mapped."""
+        """Return the same bytes as `read`; a local file is memory-mapped."""
         return self.files.read_buffer(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     def size(self, name: str) -> int | None:
-        """Return the size of a file in bytes; None if it does not exist, NOT_REGULAR_FILE for links, pipes, devices."""
+        """Return the bytes of a file, NOT_REGULAR_FILE for links; None if absent."""
         return self.files.size(f"{self.path}/{name}", f"{self.url}/{name}")
 
     def sizes(self) -> dict[str, int]:
-        """Return the sizes in bytes of all files below the folder, sorted by name; empty if the folder does not exist.
+        """Return the bytes of all files below the folder, sorted by name.
 
-        Links are not followed: like pipes and devices, they have the size NOT_REGULAR_FILE.
+        Links, pipes and devices have the size NOT_REGULAR_FILE.
         """
         return dict(sorted(self.files.sizes(self.path, self.url)))
 
     def children(self) -> list[str]:
-        """Return the sorted names of the files and folders directly in the folder."""
+        """Return the sorted names of the direct files and folders."""
         return sorted(self.files.children(self.path, self.url))
 
     def link(self, name: str, source: Folder) -> None:
-        """Add the file `name` of the folder `source` under the same name; a local disk stores its bytes only once."""
+        """Add a file of another folder; a local disk stores it only once."""
         self.files.link(f"{source.path}/{name}", f"{self.path}/{name}", f"{self.url}/{name}")
 
     def remove(self, *names: str) -> None:
-        """Remove files by name; missing files are ignored."""
         self.files.remove([f"{self.path}/{name}" for name in names], self.url)
 
     def remove_all(self) -> None:
-        """Remove the folder with its content, if it exists."""
         self.files.remove_all(self.path, self.url)
 
 
 class CallbackWriter(io.RawIOBase):
-    """A writable file object that passes its data to the function `append`."""
+    """A writable file object that passes its data to `append`."""
 
     def __init__(self, append: Callable[[Any], int]) -> None:
         self._append = append
@@ -201,5 +195,6 @@ class CallbackWriter(io.RawIOBase):
 
 
 def open_output(append: Callable[[Any], int]) -> pa.NativeFile:
-    """Return a writable Arrow file that passes its data to `append`, which takes the GIL: small buffers together."""
+    """Return a buffered Arrow file that passes its data to `append`."""
+    # Each call of `append` takes the GIL.
     return pa.BufferedOutputStream(pa.PythonFile(CallbackWriter(append), "w"), _OUTPUT_BYTES)

@@ -43,8 +43,8 @@ _MAX_BLOCK_ROWS = 1 << 24
 class Layout:
     """The assignment of the rows of all outputs to files.
 
-    Block `b` of a split is rows ``[b * block_rows, (b + 1) * block_rows)``: one chunk of every array, and one row
-    group of the table. A part is `part_blocks` blocks, which one task writes.
+    A block of a split is `block_rows` rows: one chunk of every array, and one row group of the table. A part is
+    `part_blocks` blocks, which one task writes.
     """
 
     outputs: tuple[Output, ...]
@@ -59,17 +59,14 @@ class Layout:
 
     @classmethod
     def concatenate(cls, layouts: Sequence[Layout], outputs: tuple[Output, ...]) -> Layout:
-        """Return a layout with the blocks of several layouts of the same outputs in sequence.
-
-        The ids of grown vocabularies may have wider types in `outputs` than in some of the layouts.
-        """
+        """Return a layout with the blocks of several layouts of the same outputs."""
         rows = _sort_splits({name: sum(layout.rows.get(name, 0) for layout in layouts) for name in SPLITS})
         starts = {name: join_starts([one.starts(name) for one in layouts if name in one.rows]) for name in rows}
         max_rows = max(layout.block_rows for layout in layouts)
         return cls(outputs, rows, max_rows, 1, layouts[0].compression, block_starts=starts)
 
     def hide(self, hidden: Mapping[str, npt.NDArray[np.int64]]) -> Layout:
-        """Return a layout without the rows at some positions of each split; a block without other rows is left out."""
+        """Return a layout without hidden rows, and without empty blocks."""
         starts = {}
         for split in self.rows:
             sizes = np.diff(self.starts(split))
@@ -91,8 +88,7 @@ class Layout:
     ) -> Layout:
         """Return a layout for outputs and the number of rows of each split.
 
-        Without `block_rows`, chunks have up to 16 MB, in shards 4 MB. `carried_bytes` are the bytes of a row that the
-        task of a part receives in addition to the stored ones: media files, which it decodes.
+        `carried_bytes` are the bytes of a row that the task of a part receives, but does not store: media files.
         """
         outputs = tuple(outputs)
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
@@ -118,12 +114,10 @@ class Layout:
 
     @property
     def matrices(self) -> tuple[Output, ...]:
-        """Outputs with several numbers per row, which are stored in arrays."""
         return tuple(output for output in self.outputs if not output.is_scalar and not output.stores_cells)
 
     @property
     def cells(self) -> tuple[Output, ...]:
-        """Media outputs, with paths or files stored in the tables."""
         return tuple(output for output in self.outputs if output.stores_cells)
 
     @property
@@ -132,13 +126,12 @@ class Layout:
         return sum(output.stored_bytes for output in self.outputs) + _ROW_ID_BYTES
 
     def blocks(self, split: str) -> int:
-        """Return the number of blocks of a split."""
         if self.block_starts:
             return len(self.block_starts[split]) - 1
         return -(-self.rows[split] // self.block_rows)
 
     def starts(self, split: str) -> npt.NDArray[np.int64]:
-        """Return the first row of each block of a split, followed by the number of rows of the split."""
+        """Return the starts of the blocks of a split, and its end."""
         if self.block_starts:
             return self.block_starts[split]
         if split not in self._starts:
@@ -154,22 +147,19 @@ class Layout:
         return self._row_range(split, range(block, block + 1))
 
     def parts(self, split: str) -> int:
-        """Return the number of parts of a split."""
         return -(-self.blocks(split) // self.part_blocks)
 
     def part_range(self, split: str, part: int) -> range:
-        """Return the rows of a part, as positions within the split."""
         return self._row_range(split, self.part_block_range(split, part))
 
     def part_block_range(self, split: str, part: int) -> range:
-        """Return the blocks of a part, as numbers within the split."""
         if not 0 <= part < self.parts(split):
             raise IndexError(f'no part {part} in split "{split}", which has {self.parts(split)} parts')
         start = part * self.part_blocks
         return range(start, min(start + self.part_blocks, self.blocks(split)))
 
     def _row_range(self, split: str, blocks: range) -> range:
-        """Return the rows of a range of blocks, as positions within the split; IndexError for an absent first block."""
+        """Return the rows of a range of blocks; IndexError if absent."""
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'no block {blocks.start} in split "{split}", which has {self.blocks(split)} blocks')
         if self.block_starts:
@@ -177,11 +167,11 @@ class Layout:
         return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
 
     def table_file(self, split: str, part: int) -> str:
-        """Return the name of the table of a part within the version folder."""
+        """Return the name of the table of a part."""
         return f"{split}/table/part-{part:05d}.parquet"
 
     def part_files(self, split: str, part: int) -> dict[str, range]:
-        """Return the rows, within the split, of each file of a part, by name within the version folder."""
+        """Return the rows of each file of a part, by name."""
         files = {self.table_file(split, part): self.part_range(split, part)}
         if self.sharded:
             rows = self.part_range(split, part)
@@ -193,17 +183,16 @@ class Layout:
         return files
 
     def array_file(self, split: str, output: Output, number: int) -> str:
-        """Return the name of the chunk of a block, or of the shard of a part, within the version folder."""
+        """Return the name of the chunk of a block, or the shard of a part."""
         return f"{split}/arrays.zarr/{chunk_name(output, number)}"
 
     def metadata_files(self, split: str) -> dict[str, bytes]:
-        """Return the bytes of the Zarr metadata files of a split, by name within the version folder."""
+        """Return the Zarr metadata of a split by file name."""
         shard_blocks = self.part_blocks if self.sharded else None
         metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression, shard_blocks)
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the layout as JSON values, from which `from_dict` restores it; without `block_starts`."""
         return {
             "outputs": [output.to_dict() for output in self.outputs],
             "rows": dict(self.rows),
@@ -215,7 +204,7 @@ class Layout:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Layout:
-        """Return the layout that `to_dict` described; ValueError or TypeError if the description is invalid."""
+        """Return the layout that `to_dict` described, after checks."""
         values = read_fields(cls, {**state, "outputs": tuple(map(Output.from_dict, state["outputs"]))})
         layout = cls(**values | {"rows": _sort_splits(values["rows"])})
         if len({output.name for output in layout.outputs}) < len(layout.outputs):
@@ -229,13 +218,12 @@ class Layout:
 
 
 def join_starts(starts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    """Return the starts of the blocks of concatenated splits, and their end; `starts` has the same for each split."""
+    """Return the starts of the blocks of concatenated splits."""
     joined: npt.NDArray[np.int64] = np.concatenate(([0], *map(np.diff, starts))).cumsum()
     return joined
 
 
 def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
-    """Raise ConfigError for an unknown compression, or if a block of `widest` bytes per row exceeds a chunk."""
     if compression not in get_args(Compression):
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
     is_integer = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
@@ -249,7 +237,7 @@ def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
 
 
 def _sort_splits(rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of rows by split in the order of SPLITS, without empty ones; ValueError for unknown splits."""
+    """Return the rows of nonempty splits in the order of SPLITS."""
     if unknown := set(rows) - set(SPLITS):
         raise ValueError(f"unknown splits {sorted(unknown)}; the splits are {SPLITS}")
     return {split: rows[split] for split in SPLITS if rows.get(split, 0) > 0}

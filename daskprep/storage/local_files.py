@@ -62,7 +62,7 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
 def load_c_function(name: str) -> Callable[..., object] | None:
-    """Return a function of the C library by name; None if the library does not have it, as on Windows."""
+    """Return a function of the C library; None if it has none."""
     try:
         function: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
@@ -72,18 +72,15 @@ def load_c_function(name: str) -> Callable[..., object] | None:
 
 # Starts to write a file to the disk without waiting; only Linux has it.
 _begin_flush = load_c_function("sync_file_range") or (lambda *_: None)
-_FLUSH_ALL_ARGUMENTS = (
-    ctypes.c_int64(0),
-    ctypes.c_int64(0),
-    ctypes.c_uint(2),
-)  # offset 0, 0 bytes (to the end of the file), SYNC_FILE_RANGE_WRITE
+# Offset 0, 0 bytes (to the end of the file), SYNC_FILE_RANGE_WRITE.
+_FLUSH_ALL_ARGUMENTS = ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2)
 
 _seek_lock = threading.Lock()
 
 
 def _seek_and_read(descriptor: int, size: int, start: int) -> bytes:
-    """Return up to `size` bytes from an offset, on systems without ``pread``: threads share a descriptor's position."""
-    with _seek_lock:
+    """Return bytes from an offset, on systems without ``pread``."""
+    with _seek_lock:  # threads share the position of a descriptor
         os.lseek(descriptor, start, os.SEEK_SET)
         return os.read(descriptor, size)
 
@@ -92,7 +89,7 @@ _pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)
 
 
 def _read_and_copy(descriptor: int, targets: Sequence[memoryview], start: int) -> int:
-    """Fill the only target from an offset and return the bytes read, on systems without ``preadv``."""
+    """Fill the only target from an offset, without ``preadv``."""
     data = _pread(descriptor, len(targets[0]), start)
     targets[0][: len(data)] = data
     return len(data)
@@ -103,14 +100,14 @@ _preadv: Callable[[int, Sequence[memoryview], int], int] = getattr(os, "preadv",
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The storage operations of `Folder` on local files, at absolute paths; `Folder` documents the methods."""
+    """The operations of `Folder` on local files, at absolute paths."""
 
     # The top folder, which may be a link. Nothing is written, listed or removed through links below it.
     root: str = ""
     follow_links: bool = False  # whether files below the root may be links when they are read
 
     def _find_link(self, path: str) -> str | None:
-        """Return the path of the first folder between the root and a path that is a link; None if there is none."""
+        """Return the first link above a path, below the root, or None."""
         end = path.find("/", len(self.root) + 1) if self.root else -1
         try:
             while end > 0:
@@ -122,12 +119,11 @@ class LocalFiles:
         return None
 
     def _check_folders(self, path: str) -> None:
-        """Raise CorruptDatasetError if a folder between the root and a path is a link."""
         if link := self._find_link(path):
             raise _special_file_error(link, stat.S_IFLNK)
 
     def _check_file(self, path: str) -> int:
-        """Return the size of a regular file; CorruptDatasetError if a link or special, OSError if a folder."""
+        """Return the size of a file; CorruptDatasetError if it is special."""
         self._check_folders(path)
         status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path would double the time
         if stat.S_ISDIR(status.st_mode):
@@ -138,7 +134,7 @@ class LocalFiles:
 
     @contextmanager
     def _open_for_reading(self, path: str) -> Iterator[int]:
-        """Yield a descriptor for reading a regular file; raise CorruptDatasetError for links, pipes and devices."""
+        """Yield a descriptor for reading a regular file."""
         self._check_file(path)
         # After the check, the file may have been replaced by a link or a pipe.
         descriptor = os.open(path, READ_FLAGS | (0 if self.follow_links else _NO_LINK))
@@ -149,7 +145,6 @@ class LocalFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: Durable) -> Iterator[Callable[[memoryview], None]]:
-        """Yield a function that appends bytes to a new file, which appears once the block ends without an error."""
         self._check_folders(path)
         target = Path(path)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
@@ -157,7 +152,6 @@ class LocalFiles:
         descriptor = -1
 
         def write(view: memoryview) -> None:
-            """Append all bytes of a view to the file."""
             nonlocal written
             written += len(view)
             # One call writes at most 2 GiB, and less when the disk fills up.
@@ -184,7 +178,7 @@ class LocalFiles:
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
-        """Yield a function that fills a buffer with the bytes from an offset and returns how many it filled."""
+        """Yield a function that fills a buffer and returns the bytes filled."""
         with self._open_for_reading(path) as descriptor:
 
             def read_into(start: int, target: memoryview) -> int:
@@ -200,21 +194,16 @@ class LocalFiles:
         return PreallocatedFile.create(path, size)
 
     def sync(self, paths: Sequence[str]) -> None:
-        """Flush the bytes of files to the disk."""
         for path in paths:
             _sync(path)
 
     def sync_folders(self, paths: Sequence[str], root: str) -> None:
-        """Flush the names in all parent folders of files up to `root`, once each."""
+        """Flush the parent folders of files up to `root`, once each."""
         parents = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
         for folder in {folder for one in parents for folder in (one, *one.parents) if folder.is_relative_to(root)}:
             _sync(folder)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
-        """Return the bytes from `start` to `stop` (None: the end), fewer if the file is shorter.
-
-        Raise CorruptDatasetError for links (unless they are followed), pipes and devices.
-        """
         with self._open_for_reading(path) as descriptor:
             remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             chunks = []
@@ -231,7 +220,6 @@ class LocalFiles:
         return buffer if (start, stop) == (0, None) else buffer[start:stop]
 
     def size(self, path: str, url: str) -> int | None:
-        """Return the number of bytes of a file, NOT_REGULAR_FILE if special, None if a folder, link or absent."""
         if self._find_link(path):
             return None
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -241,7 +229,6 @@ class LocalFiles:
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
-        """Yield path and size of each file below a folder, in any order; NOT_REGULAR_FILE if special."""
         folders = [(path, "")] if self._is_folder(path) else []
         while folders:
             folder, prefix = folders.pop()
@@ -259,11 +246,10 @@ class LocalFiles:
                     yield f"{prefix}{entry.name}", status.st_size if stat.S_ISREG(status.st_mode) else NOT_REGULAR_FILE
 
     def _is_folder(self, path: str) -> bool:
-        """Return whether a path may be listed: links below the root are not followed."""
+        """Return whether a path may be listed: no link below the root."""
         return path == self.root or not (self._find_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
-        """Return the names of the entries of a folder, in any order; [] if it is absent or below a link."""
         if not self._is_folder(path):
             return []
         with suppress(FileNotFoundError, NotADirectoryError):
@@ -272,7 +258,7 @@ class LocalFiles:
 
     @contextmanager
     def lock(self, path: str, url: str) -> Iterator[None]:
-        """Lock a folder for the block, after waiting for other processes and threads; a killed process unlocks it."""
+        """Lock a folder for the block; a killed process unlocks it."""
         self._check_folders(f"{path}/")
         descriptor = _acquire_lock(Path(path))
         try:
@@ -281,7 +267,7 @@ class LocalFiles:
             _release_lock(descriptor)
 
     def link(self, source: str, path: str, url: str) -> None:
-        """Create a hard link `path` to a file; a copy, flushed to the disk, where the file system has no links."""
+        """Create a hard link; a copy where the file system has no links."""
         self._check_file(source)
         self._check_folders(path)
         with _write_error_context(Path(path), lambda: 0):
@@ -295,14 +281,12 @@ class LocalFiles:
                 _sync(path)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
-        """Remove files, or the links at these paths; ignore absent ones and those below a link."""
         for path in paths:
             if self._find_link(path) is None:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     os.unlink(path)  # noqa: PTH108 as above
 
     def remove_all(self, path: str, url: str) -> None:
-        """Remove a file or a folder with its content; do nothing if it is absent or below a link."""
         if self._find_link(path):
             return
         while os.path.lexists(path):
@@ -314,19 +298,16 @@ class LocalFiles:
                     os.unlink(path)  # noqa: PTH108 as above
             except FileNotFoundError:
                 pass
-            except RecursionError as error:
-                raise CorruptDatasetError(f"{path}: its folders are nested too deeply: remove it manually") from error
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
 
 
 class PreallocatedFile:
-    """A file of known size, written in any order; it has no name, and leaves no trace, until `finish` is called."""
+    """A file written in any order, without a name until `finish`."""
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
-        """Take ownership of an open `descriptor`, which is closed at the latest with this object."""
-        self._descriptor = descriptor
+        self._descriptor = descriptor  # closed at the latest with this object
         self._path = Path(path)
         self._size = size
         _preallocated.add(descriptor)
@@ -334,7 +315,7 @@ class PreallocatedFile:
 
     @classmethod
     def create(cls, path: str, size: int) -> PreallocatedFile | None:
-        """Return a new file of `size` bytes; None if the system has no unnamed files, or too many are open."""
+        """Return a new file; None if the system has no unnamed files."""
         flags = getattr(os, "O_TMPFILE", None)
         if flags is None or not os.path.isdir(_OPEN_FILES) or len(_preallocated) >= _max_preallocated():  # noqa: PTH112
             return None
@@ -357,20 +338,19 @@ class PreallocatedFile:
         return file
 
     def write(self, start: int, data: memoryview) -> None:
-        """Write `data` at the offset `start`; StorageFullError if the disk is full."""
         with self._error_context():
             while data:
                 written = os.pwrite(self._descriptor, data, start)
                 data, start = data[written:], start + written
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill `target` with the bytes from the offset `start`: zeros where none were written yet."""
+        """Fill a buffer from an offset: zeros where none were written."""
         while target:
             read = os.preadv(self._descriptor, [target], start)
             target, start = target[read:], start + read
 
     def finish(self) -> bool:
-        """Name the file and return True, or False if a file has that name; FileNotFoundError if its folder is gone."""
+        """Name the file; return whether that name was free."""
         with self._error_context(), suppress(FileExistsError):
             # Python follows links only if a folder is passed; the absolute path makes no use of it.
             os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
@@ -378,7 +358,6 @@ class PreallocatedFile:
         return False
 
     def close(self) -> None:
-        """Close the file; if it has no name, it is removed."""
         self._close()
 
     def _error_context(self) -> AbstractContextManager[None]:
@@ -401,7 +380,6 @@ def _close_preallocated(descriptor: int) -> None:
 
 
 def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
-    """Return the error for a file of mode `mode` that is a link, a pipe, a socket or a device."""
     if stat.S_ISLNK(mode):
         description = "a link, which could lead anywhere: replace it by its target"
     else:
@@ -411,7 +389,7 @@ def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
 
 @contextmanager
 def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None]:
-    """Replace errors of a full disk and of a path that cannot be written by a StorageError with a remedy."""
+    """Raise a StorageError with a remedy if a file cannot be written."""
     try:
         yield
     except OSError as error:
@@ -432,7 +410,7 @@ _lock_descriptors: set[int] = set()
 
 
 def _close_inherited_locks() -> None:
-    """Close inherited descriptors: a child that outlives its parent would keep the folder locked."""
+    """Close the locks of a parent process, which a child would keep."""
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
 
@@ -441,7 +419,7 @@ call_after_fork(_close_inherited_locks)
 
 
 def _acquire_lock(folder: Path) -> int:
-    """Lock a folder, creating it if necessary, and return its descriptor; wait while it is locked elsewhere."""
+    """Lock a folder, created if necessary, and return its descriptor."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     flags = os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT
     while True:
@@ -461,7 +439,7 @@ def _acquire_lock(folder: Path) -> int:
 
 
 def _wait_for_lock(descriptor: int, folder: Path) -> None:
-    """Lock the file of a descriptor; while waiting for `folder`, warn once about the process that holds the lock."""
+    """Lock a descriptor, with one warning after ten seconds."""
     try:
         portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
     except AlreadyLocked:
@@ -491,7 +469,6 @@ def _warn_of_waiting(descriptor: int, folder: Path) -> None:
 
 
 def _release_lock(descriptor: int) -> None:
-    """Unlock and close the descriptor of a folder; do nothing for one that is inherited or already closed."""
     if descriptor in _lock_descriptors:  # not so in a forked process, which never held the lock
         with _ignore_missing_locks():
             portalocker.unlock(descriptor)
@@ -501,7 +478,7 @@ def _release_lock(descriptor: int) -> None:
 
 @contextmanager
 def _ignore_missing_locks() -> Iterator[None]:
-    """Continue without a lock if the file system cannot lock folders, as some network file systems."""
+    """Continue if the file system, such as NFS, cannot lock folders."""
     try:
         yield
     except (LockException, OSError) as error:
@@ -513,7 +490,7 @@ def _ignore_missing_locks() -> Iterator[None]:
 
 
 def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
-    """Create a folder unless it exists, and return its absolute path; StorageError names the `parameter`."""
+    """Create a folder and return its absolute path."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         return Path(path).resolve()
@@ -530,8 +507,8 @@ def _create_file(path: Path, *, flush: bool) -> int:
 
 
 def _create_in_folder(folder: Path, create: Callable[[], int], *, flush: bool = True) -> int:
-    """Create a folder and return the result of `create`; repeat if other processes remove the folder meanwhile."""
-    for _ in range(_MAX_FOLDER_REMOVALS):
+    """Create a folder, and return the result of `create` in it."""
+    for _ in range(_MAX_FOLDER_REMOVALS):  # by other processes
         with suppress(FileNotFoundError):
             _make_folder(folder, flush=flush)
             return create()
@@ -540,7 +517,7 @@ def _create_in_folder(folder: Path, create: Callable[[], int], *, flush: bool = 
 
 
 def _make_folder(folder: Path, *, flush: bool) -> None:
-    """Create a folder and its parents; with `flush`, flush their names to the disk."""
+    """Create a folder and its parents; with `flush`, durably."""
     if folder.is_dir():
         return
     _make_folder(folder.parent, flush=flush)
@@ -555,7 +532,7 @@ def _make_folder(folder: Path, *, flush: bool) -> None:
 
 
 def _sync(path: str | Path) -> None:
-    """Flush the bytes of a file, or the names in a folder, to the disk, so that they survive a power failure."""
+    """Flush the bytes of a file, or the names in a folder."""
     if not _OPENS_FOLDERS and os.path.isdir(path):  # noqa: PTH112 as above
         return
     descriptor = os.open(path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR)
@@ -570,7 +547,6 @@ def _sync(path: str | Path) -> None:
 
 
 def _remedy(error: OSError, folder: Path) -> str:
-    """Return a remedy for a full disk, with the number of bytes that are free on the disk of a folder."""
     if error.errno == errno.EFBIG:
         return "raise the limit on the size of files (ulimit -f), or write elsewhere"
     while not folder.exists():

@@ -38,19 +38,18 @@ _REQUEST_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class VersionFiles:
-    """The files of one version of a dataset: the version folder, and the manifest's entries by file name."""
+    """The files of one version of a dataset, and their entries."""
 
     folder: Folder
     entries: Mapping[str, FileEntry]
 
     def entry(self, name: str) -> FileEntry:
-        """Return the entry of a file in the manifest; CorruptDatasetError if it is not listed."""
         if name not in self.entries:
             raise CorruptDatasetError(f"{self.folder.url}/{name} is needed and the manifest does not list it; {REMEDY}")
         return self.entries[name]
 
     def read(self, name: str) -> bytes:
-        """Return the content of a listed file; CorruptDatasetError if it is missing, or size or checksum differ."""
+        """Return the content of a listed file, after checking it."""
         entry = self.entry(name)
         data = read_exact(self.folder, name, entry.bytes)
         if not entry.matches(name, data):
@@ -59,13 +58,12 @@ class VersionFiles:
         return content
 
     def check_size(self, name: str) -> None:
-        """Raise CorruptDatasetError if a file is missing or has another size than in the manifest."""
         size, expected = self.folder.size(name), self.entry(name).bytes
         if size != expected:
             raise _wrong_size_error(self.folder, name, size, expected)
 
     def check_sizes(self, folder: str) -> None:
-        """Raise CorruptDatasetError for the first file below a folder that is missing or has another size."""
+        """Raise CorruptDatasetError for the first file of a wrong size."""
         listed = {name: entry for name, entry in self.entries.items() if name.startswith(f"{folder}/")}
         sizes = (self.folder / folder).sizes()
         for name, entry in listed.items():
@@ -75,7 +73,7 @@ class VersionFiles:
 
 
 def read_exact(folder: Folder, name: str, size: int) -> pa.Buffer:
-    """Return the bytes of a file; CorruptDatasetError if it is missing or does not have `size` bytes."""
+    """Return a file; CorruptDatasetError unless it has `size` bytes."""
     try:
         data = folder.read_buffer(name)
     except OSError as error:
@@ -92,7 +90,7 @@ def _altered_error(folder: Folder, name: str) -> CorruptDatasetError:
 
 
 def _wrong_size_error(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
-    """Return the error for a file of `size` bytes instead of `expected`; None: it does not exist."""
+    """Return the error for a file of another size; None: it is absent."""
     if size == NOT_REGULAR_FILE:
         return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, not a file; {REMEDY}")
     if size is not None:
@@ -104,7 +102,7 @@ def _wrong_size_error(folder: Folder, name: str, size: int | None, expected: int
 
 
 def _is_replaced(version: Folder) -> bool:
-    """Return whether the dataset has a newer version, whose writer removes the files of this one."""
+    """Return whether a newer version, which removes files, exists."""
     url, path = (name.rpartition("/")[0] for name in (version.url, version.path))
     try:
         manifest = read_manifest(Folder(url, path, version.files))
@@ -115,7 +113,7 @@ def _is_replaced(version: Folder) -> bool:
 
 @dataclass(frozen=True)
 class BlockLocation:
-    """The location of one block of an output: a chunk in a file of chunks, or row groups of a table."""
+    """The location of a block of an output: a chunk or row groups."""
 
     file: str  # name in the version folder
     entry: FileEntry
@@ -131,16 +129,12 @@ class BlockLocation:
 
     @property
     def kept(self) -> np.ndarray:
-        """The positions among the stored rows of the rows that are not deleted."""
         return np.delete(np.arange(self.stored_rows), self.hidden)
 
 
 @dataclass(frozen=True)
 class BlockReader:
-    """The folder and format of the blocks of one output; `block_rows` are the rows of a full block.
-
-    It is small, so that it can be sent to workers.
-    """
+    """The folder and format of the blocks of one output, to send to workers."""
 
     folder: Folder
     output: Output
@@ -149,7 +143,7 @@ class BlockReader:
 
 
 def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the rows of a block; `out`, an array of the shape of a full block, may be used as their memory."""
+    """Return the rows of a block; `out` may be used as their memory."""
     if block.groups:
         return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
     span = chunk_span(reader.folder, block)
@@ -164,7 +158,7 @@ def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None
 
 
 def chunk_span(folder: Folder, block: BlockLocation) -> Span:
-    """Return the span of the chunk of a block in its file, with the checksum that the chunk ends with."""
+    """Return the span of the chunk of a block in its file."""
     key = folder.url, block.file, block.entry
     spans: list[Span] = _indexes.get(key) or []
     if not spans and block.entry.slots is None:
@@ -189,7 +183,7 @@ def _read_chunk_spans(folder: Folder, block: BlockLocation) -> list[Span]:
 
 
 def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> Buffer:
-    """Return bytes `start` to `stop` of the file of a block; CorruptDatasetError if the file has the wrong size."""
+    """Return a range of the file of a block."""
     if folder.is_local or stop - start == block.entry.bytes:
         return read_exact(folder, block.file, block.entry.bytes)[start:stop]
     try:
@@ -202,9 +196,9 @@ def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> 
 
 
 def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) -> pa.Table:
-    """Return columns of the row groups of a block as a table, with a column per output, scalars or cells of media.
+    """Return a table of the outputs of a block, scalars or cells of media.
 
-    CorruptDatasetError if the table does not match the manifest and the outputs.
+    CorruptDatasetError if it does not match the manifest and the outputs.
     """
     requested = {
         one.name: CELL_TYPE if one.stores_cells else pa.from_numpy_dtype(np.dtype(one.dtype)) for one in outputs
@@ -236,7 +230,7 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
 
 
 def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:
-    """Return the last bytes of a table in a store, with at least its footer."""
+    """Return the end of a table in a store, with its footer."""
     size = block.entry.bytes
     tail = _read_range(folder, block, size - _REQUEST_BYTES, size)
     length = int.from_bytes(byte_view(tail)[-_FOOTER_END_BYTES:][:_FOOTER_LENGTH_BYTES], "little") + _FOOTER_END_BYTES
@@ -246,7 +240,7 @@ def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:
 def _read_column_bytes(
     folder: Folder, block: BlockLocation, footer: pq.FileMetaData, requested: Collection[str]
 ) -> Buffer:
-    """Return the bytes of a table in a store with only the requested columns, at their offsets; zeros elsewhere."""
+    """Return the bytes of columns at their offsets; zeros elsewhere."""
     # The operating system provides no memory for the zeros.
     data = np.zeros(block.entry.bytes, np.uint8)
     for start, stop in column_ranges(footer, block.groups, requested, len(data), max_gap=_REQUEST_BYTES):
@@ -257,7 +251,6 @@ def _read_column_bytes(
 def _check_table(
     requested: Mapping[str, pa.DataType], rows: int, types: Mapping[str, pa.DataType], actual_rows: int
 ) -> None:
-    """Raise CorruptDatasetError unless `types` has the requested columns, and `actual_rows` is `rows`."""
     # Parquet has no checksum for its footer, with the types of the columns.
     actual_types = {name: types[name] for name in requested if name in types}
     if actual_types != requested or actual_rows != rows:
@@ -278,7 +271,7 @@ def column_array(table: pa.Table, output: Output) -> np.ndarray:
 
 
 class _BoundedCache:
-    """A thread-safe cache of parsed parts of files by a key; it is emptied when it exceeds `limit` bytes."""
+    """A thread-safe cache, emptied when it exceeds `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._values: dict[object, Any] = {}
@@ -287,15 +280,13 @@ class _BoundedCache:
         self.renew_lock()
 
     def renew_lock(self) -> None:
-        """Replace the lock: a forked process may inherit one that another thread held, and would never release."""
+        """Replace the lock, which another thread may hold during a fork."""
         self._lock = threading.Lock()
 
     def get(self, key: object) -> Any:
-        """Return the cached value of a key, or None."""
         return self._values.get(key)
 
     def put(self, key: object, value: Any, nbytes: int) -> None:
-        """Cache a value of `nbytes` bytes, unless it exceeds the limit or the key is cached."""
         with self._lock:
             if key in self._values or nbytes > self._limit:
                 return
@@ -314,7 +305,6 @@ for _renew in (_index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
 
 @contextmanager
 def _error_context(folder: Folder, name: str) -> Iterator[None]:
-    """Add the name of a file, and a remedy, to the CorruptDatasetError of its content."""
     try:
         yield
     except CorruptDatasetError as error:

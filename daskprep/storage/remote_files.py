@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return "attempts" of storage options, 8 by default, and the other options; ConfigError if it is invalid."""
+    """Return "attempts" of storage options, and the other options."""
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
@@ -50,9 +50,9 @@ def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def call_with_retries(call: Callable[[], T], attempts: int) -> T:
-    """Return the result of `call`, repeated after temporary failures up to `attempts` times.
+    """Return the result of `call`, repeated after temporary failures.
 
-    The final error gets the number of attempts as its attribute `attempts`.
+    The final error has the number of attempts as its attribute `attempts`.
     """
     started, pause = time.monotonic(), _FIRST_PAUSE
     for attempt in range(1, attempts + 1):
@@ -70,7 +70,7 @@ def call_with_retries(call: Callable[[], T], attempts: int) -> T:
 
 
 def disable_botocore_retries(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options of s3fs with a single attempt per request of botocore, whose retries would multiply ours."""
+    """Return options of s3fs without retries of botocore."""
     # fsspec returns the same file system for the same options; the user agent keeps ours separate from those that other
     # code in the process uses.
     config = {"retries": {"total_max_attempts": 1}, "user_agent_extra": "daskprep"}
@@ -84,7 +84,7 @@ def disable_s3fs_retries(filesystem: Any) -> None:
 
 
 def enable_filesystem_retries(filesystem: Any) -> Any:
-    """Return a file system with retries enabled, for callers that do not retry; S3 only, others are unchanged."""
+    """Return a file system for callers that do not retry."""
     if not type(filesystem).__module__.startswith("s3fs"):
         return filesystem
     options = filesystem.storage_options
@@ -93,7 +93,7 @@ def enable_filesystem_retries(filesystem: Any) -> Any:
 
 
 def retry_fetches(file: Any, attempts: int) -> Any:
-    """Add retries to the fetches of an open fsspec file, and return it."""
+    """Add retries to an open fsspec file, and return it."""
     cache: Any = getattr(file, "cache", None)
     if (fetch := getattr(cache, "fetcher", None)) is not None:
         cache.fetcher = lambda start, end: call_with_retries(lambda: fetch(start, end), attempts)
@@ -101,7 +101,7 @@ def retry_fetches(file: Any, attempts: int) -> Any:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether an error is temporary, such as a timeout or status 500, so that a repeated request may succeed."""
+    """Return whether an error is temporary, such as a timeout."""
     # For web servers, fsspec raises every failure as FileNotFoundError: only the first cause is reliable.
     *_, root_cause = _chain(error)
     for cause in _chain(error):
@@ -117,7 +117,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the reason of a failed request: the class of the error, a code or status, and the number of attempts."""
+    """Return class, code or status, and attempts of a failed request."""
     parsed_errors = list(map(_parse_error, _chain(error)))
     codes = (code for kind in zip(*parsed_errors, strict=True) for code in kind if code)
     tries = getattr(error, "attempts", 1)
@@ -128,7 +128,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return the reason of a failed request in parentheses, and a remedy, as the end of a message."""
+    """Return reason and remedy of a failed request, to end a message."""
     reason = reason_of(error)
     if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'
@@ -147,7 +147,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _parse_error(error: BaseException) -> tuple[str | None, int | None, str | None]:
-    """Return the code of a store, the HTTP status and the message of the operating system; None for absent ones."""
+    """Return the code, HTTP status and system's message of an error."""
     response = getattr(error, "response", None)  # set by botocore
     fields: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
     code = str(fields.get("Error", {}).get("Code", ""))
@@ -177,15 +177,13 @@ _store_lock = threading.Lock()
 
 
 class RemoteFiles:
-    """The storage operations of `Folder` on a file system of fsspec; `Folder` documents the methods.
+    """The operations of `Folder` on a file system of fsspec, with retries.
 
-    Paths are never patterns: no method of fsspec that expands "*" is called. A request that fails temporarily is
-    attempted up to `attempts` times.
+    Paths are never patterns: no method of fsspec that expands "*" is called.
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
-        """Take a file system of fsspec, whose own retries are disabled, as requests are retried here."""
-        disable_s3fs_retries(filesystem)
+        disable_s3fs_retries(filesystem)  # requests are retried here
         self._filesystem = filesystem
         self.attempts = attempts
         self._process = os.getpid()
@@ -216,12 +214,12 @@ class RemoteFiles:
         return RemoteFiles, (self.filesystem, self.attempts)
 
     def _request(self, url: str, action: str, call: Callable[[], T]) -> T:
-        """Return the result of `call`, with retries; errors name `url` and the `action` ("read")."""
+        """Return the result of `call`, with retries."""
         with _error_context(url, action):
             return call_with_retries(call, self.attempts)
 
     def _request_uncached(self, url: str, action: str, call: Callable[[Any], Any]) -> Any:
-        """Return the result of `call` on the file system, with retries and without its cached listings."""
+        """Return the result of `call` without cached listings."""
 
         def call_uncached() -> Any:
             self.filesystem.invalidate_cache()
@@ -231,13 +229,12 @@ class RemoteFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: object) -> Iterator[Callable[[memoryview], None]]:
-        """Yield a function that appends bytes to a file, which is uploaded once the block ends without an error."""
+        """Upload the appended bytes once the block ends without an error."""
         content: list[bytes] = []
         yield lambda view: content.append(bytes(view))
         data = b"".join(content)  # a single buffer is not copied
 
         def put() -> None:
-            """Upload the file; on file systems with folders, create a missing folder first."""
             try:
                 self.filesystem.pipe_file(path, data)
             except FileNotFoundError:
@@ -266,7 +263,6 @@ class RemoteFiles:
         return pa.py_buffer(self._read_range(path, url, start, stop))
 
     def _read_range(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
-        """Return the bytes of a file from `start` to `stop`, or to its end, fewer if it is shorter."""
         if start == 0 and stop is None:
             # s3fs would request the size first, and report no reason if that request fails.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
@@ -280,10 +276,7 @@ class RemoteFiles:
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
-        """Yield a function that fills a buffer with the bytes from an offset and returns how many it filled."""
-
         def read_into(start: int, target: memoryview) -> int:
-            """Fill the buffer from an offset of the file, and return the number of bytes: fewer at its end."""
             if not target:
                 return 0
             data = self._read_range(path, url, start, start + len(target))
@@ -293,10 +286,9 @@ class RemoteFiles:
         yield read_into
 
     def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
-        """Return the bytes of a nonempty range; a response with too few bytes is retried, too."""
+        """Return a nonempty range; truncated responses are retried, too."""
 
         def fetch_range() -> memoryview:
-            """Return the bytes; none beyond the end of the file, and EOFError, which is retried, if too few arrived."""
             try:
                 data = _read_bytes(self.filesystem, path, start, stop, self._stores)
             except Exception as error:
@@ -324,7 +316,6 @@ class RemoteFiles:
             yield file_path[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
-        """Return the names of the entries of a folder, in the order of the store; [] if it is absent."""
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.ls(path, detail=False))
             # `ls` of a file returns the file itself.
@@ -332,12 +323,9 @@ class RemoteFiles:
         return []
 
     def link(self, source: str, path: str, url: str) -> None:
-        """Copy a file within the store."""
         self._request(url, "written", lambda: self.filesystem.cp_file(source, path))
 
     def remove(self, paths: Sequence[str], url: str) -> None:
-        """Remove files in concurrent requests; ignore absent ones."""
-
         def remove_one(path: str) -> None:
             with suppress(FileNotFoundError):
                 call_with_retries(lambda: self.filesystem.rm_file(path), self.attempts)
@@ -346,7 +334,6 @@ class RemoteFiles:
             map_in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
-        """Remove a folder with all its files; do nothing if it is absent."""
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
@@ -356,7 +343,7 @@ class RemoteFiles:
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
-        """Return the metadata of each file below a folder, by full path; {} if the folder is absent."""
+        """Return the metadata of each file below a folder, by full path."""
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.find(path, detail=True))
             # `find` of a file returns the file itself.
@@ -366,7 +353,7 @@ class RemoteFiles:
 
 @contextmanager
 def _error_context(url: str, action: str) -> Iterator[None]:
-    """Raise errors of any file system as a StorageError or FileNotFoundError that names `url`, without credentials.
+    """Raise errors of any file system with the URL, without credentials.
 
     `action` completes the message "cannot be ...". The errors of the file systems have no common base class.
     """
@@ -386,19 +373,16 @@ def _error_context(url: str, action: str) -> Iterator[None]:
 
 
 def _read_bytes(filesystem: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
-    """Return the bytes of a file from `start` to `stop`, fewer if it is shorter.
-
-    `stores` is a cache, filled here, of the obstore store of each bucket; None where s3fs reads.
-    """
+    """Return a range of a file; `stores` caches the obstore store of each bucket, None where s3fs reads."""
     bucket, _, key = path.partition("/")
     store = None
     if type(filesystem).__module__.startswith("s3fs"):
         _obstore_process[:1] = _obstore_process[:1] or [os.getpid()]
         if _obstore_process[0] == os.getpid():
             with _store_lock:
-                store = (
-                    stores[bucket] if bucket in stores else stores.setdefault(bucket, _open_store(filesystem, bucket))
-                )
+                if bucket not in stores:
+                    stores[bucket] = _open_store(filesystem, bucket)
+                store = stores[bucket]
     if store is None:
         return memoryview(filesystem.cat_file(path, start=start, end=stop))
     from obstore import exceptions, get_range  # noqa: PLC0415 optional, only for S3
@@ -412,7 +396,7 @@ def _read_bytes(filesystem: Any, path: str, start: int, stop: int, stores: dict[
 
 
 def _open_store(filesystem: Any, bucket: str) -> Any:
-    """Return the obstore store of a bucket with the settings of s3fs; None if it is not installed or supports fewer."""
+    """Return the obstore store of a bucket; None if s3fs must read."""
     options, client_settings = dict(filesystem.storage_options), dict[str, Any]()
     for kind in ("client_kwargs", "config_kwargs"):
         client_settings |= options.pop(kind, None) or {}
@@ -442,7 +426,7 @@ def _open_store(filesystem: Any, bucket: str) -> Any:
 
 
 async def _read_credentials(filesystem: Any) -> dict[str, Any]:
-    """Return the current credentials of an s3fs file system, in the format of obstore."""
+    """Return the current credentials of s3fs in obstore's format."""
     credentials = filesystem.key, filesystem.secret, filesystem.token
     if not filesystem.key:
         credentials = await (await filesystem.session.get_credentials()).get_frozen_credentials()
@@ -451,7 +435,7 @@ async def _read_credentials(filesystem: Any) -> dict[str, Any]:
 
 
 def _translate_error(error: Exception) -> Exception:
-    """Return an error of obstore with HTTP status and code in botocore's format, without its text."""
+    """Return an error of obstore in botocore's format, without its text."""
     kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
     translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
     if match := _ERROR_PATTERN.search(str(error)):

@@ -25,7 +25,7 @@ OVERRIDE_VARIABLE = "DASKPREP_UNSAFE_VERSIONS"
 
 
 class _SafeVersion(NamedTuple):
-    """The minimum safe version of a package, and the module and its attribute with the installed version."""
+    """The minimum safe version, and where the installed one is."""
 
     module: str
     min_version: str
@@ -50,9 +50,9 @@ _PROTOCOL_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"
 
 @functools.cache
 def require_safe(package: str, alternative: str = "") -> None:
-    """Raise MissingPackageError if the installed version of a package has a known security hole.
+    """Raise MissingPackageError if a package has a known security hole.
 
-    `alternative` is appended to the command for the upgrade in the message.
+    `alternative` is appended to the command for the upgrade.
     """
     accepted = os.environ.get(OVERRIDE_VARIABLE, "").replace(" ", "").split(",")
     if package in accepted or "all" in accepted:
@@ -69,7 +69,7 @@ def require_safe(package: str, alternative: str = "") -> None:
 
 
 def require_safe_url(protocol: str, alternative: str = "") -> None:
-    """Raise MissingPackageError if a package that opens URLs of a protocol has a known security hole."""
+    """Raise MissingPackageError if a package for URLs is unsafe."""
     for package in ("fsspec", _PROTOCOL_PACKAGES.get(protocol, "")):
         if package:
             require_safe(package, alternative)
@@ -113,10 +113,7 @@ class UntrustedModelName(str):
 
 
 def path_text(path: Any, noun: str, hint: str = "") -> str:
-    """Return a path or URL as text; ConfigError if it is invalid.
-
-    In the message, `noun` is the kind of file that is expected, and `hint` is appended.
-    """
+    """Return a path or URL as text; the message has the `noun` and the `hint`."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or not text:
         shown = repr(text) if isinstance(text, str | bytes | None) else f"a {type(text).__name__}"
@@ -135,7 +132,7 @@ def path_text(path: Any, noun: str, hint: str = "") -> str:
 
 
 def check_trusted_path(path: str | None, noun: str) -> None:
-    """Raise ConfigError if a path is from a dataset that is not trusted; `noun` is the kind of file."""
+    """Raise ConfigError if an untrusted dataset names the path."""
     if isinstance(path, UntrustedPath):
         raise ConfigError(
             f'{noun} "{redact_url(path)}" is named by a dataset that is not trusted, and is not used: if you trust '
@@ -144,10 +141,7 @@ def check_trusted_path(path: str | None, noun: str) -> None:
 
 
 def check_function_name(option: str, name: str | None) -> str:
-    """Return the dotted name of a function; raise ConfigError if it is not one, or from a source that is not trusted.
-
-    Nothing is imported.
-    """
+    """Return a dotted name; ConfigError if it is invalid or not trusted."""
     if isinstance(name, UntrustedPath):
         raise ConfigError(
             f'{option}: "{name}" is named by a dataset, saved Preprocessor or configuration that is not trusted, and '
@@ -160,7 +154,7 @@ def check_function_name(option: str, name: str | None) -> str:
 
 
 def import_function(option: str, name: str) -> Callable[..., Any]:
-    """Import and return the function with a dotted name; raise ConfigError if there is none."""
+    """Import and return the function with a dotted name."""
     module, _, attribute = name.rpartition(".")
     try:
         function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
@@ -172,7 +166,7 @@ def import_function(option: str, name: str) -> Callable[..., Any]:
 
 
 def check_protocol(url: str) -> None:
-    """Raise ConfigError if data may not contain a URL, and MissingPackageError if an unsafe package would open it."""
+    """Raise ConfigError if data may not contain a URL."""
     protocol, separator, rest = url.partition("://")
     if not separator or "/" in protocol:
         return
@@ -187,7 +181,7 @@ def check_protocol(url: str) -> None:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the fsspec file system of a path or URL, and the path in it; ConfigError if it cannot be opened."""
+    """Return the fsspec file system of a path or URL, and the path in it."""
     protocol = url.partition("://")[0] if "://" in url else ""
     if protocol in {"s3", "s3a"}:
         options = disable_botocore_retries(options)
@@ -207,12 +201,11 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL without user name, password and query; digits of a digest replace the query."""
+    """Return a URL without credentials; a digest replaces the query."""
     return "::".join(_remove_credentials(part) for part in url.split("::"))
 
 
 def _remove_credentials(url: str) -> str:
-    """Return a URL without user, password and query, replaced by a digest; other paths and protocols unchanged."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

@@ -35,7 +35,7 @@ CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def encode_table(column_batches: Iterable[Columns], block_rows: int, compression: Compression = "lz4") -> pa.Buffer:
-    """Return columns as the bytes of a Parquet file; equal columns result in equal bytes, however they are batched.
+    """Return columns as a Parquet file, whose bytes do not depend on the batches.
 
     Each batch but the last has a multiple of `block_rows` rows. Only cells of media may be null.
     """
@@ -55,7 +55,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 
 def _to_table(columns: Columns) -> pa.Table:
-    """Return columns as an Arrow table, in which only media may be null; ValueError for nulls in other columns."""
+    """Return columns as an Arrow table, in which only media may be null."""
     arrays = [column if isinstance(column, pa.Array) else arrow_column(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
@@ -68,7 +68,7 @@ def _to_table(columns: Columns) -> pa.Table:
 
 
 def arrow_column(array: np.ndarray) -> pa.Array:
-    """Return an array as an Arrow column without a copy; rows that are not scalars become fixed-size lists."""
+    """Return an array as an Arrow column without a copy."""
     values = np.ascontiguousarray(array.reshape(-1))
     if values.dtype == bool:  # Arrow stores bits
         column = pa.array(values)
@@ -82,13 +82,13 @@ def arrow_column(array: np.ndarray) -> pa.Array:
 
 
 def read_footer(data: Buffer) -> pq.FileMetaData:
-    """Return the footer of a Parquet file, from at least its last bytes; CorruptDatasetError if it is damaged."""
+    """Return the footer of a Parquet file, from its last bytes."""
     with _error_context():
         return pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
 
 
 def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
-    """Return the types of the columns of a table; CorruptDatasetError unless all are numbers or cells of media."""
+    """Return the types of columns; all are numbers or cells of media."""
     with _error_context():
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}
@@ -102,10 +102,7 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
 def column_ranges(
     footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, max_gap: int
 ) -> list[tuple[int, int]]:
-    """Return the byte ranges, start and stop, of columns of row groups in a file of `nbytes` bytes, sorted.
-
-    Ranges at most `max_gap` bytes apart are merged. CorruptDatasetError if a range exceeds the file.
-    """
+    """Return the sorted byte ranges of columns; those at most `max_gap` apart are merged."""
     ranges: list[tuple[int, int]] = []
     for row_group in map(footer.row_group, groups):
         for column in map(row_group.column, range(row_group.num_columns)):
@@ -129,10 +126,7 @@ def column_ranges(
 def decode_table(
     data: Buffer, columns: Collection[str], row_groups: Iterable[int], footer: pq.FileMetaData
 ) -> pa.Table:
-    """Return columns of row groups, both in the requested order; CorruptDatasetError if the bytes are damaged.
-
-    Arrow starts no threads: callers use their own.
-    """
+    """Return columns of row groups, both in the requested order."""
     with _error_context():
         # The bytes are in memory: there is nothing to prefetch.
         source = pa.BufferReader(pa.py_buffer(data))
@@ -143,7 +137,7 @@ def decode_table(
 
 
 def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
-    """Return a table after checking its schema and, before decoding, its size; CorruptDatasetError for other tables."""
+    """Return a table after checks of its schema and its decoded size."""
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * size)
@@ -170,7 +164,7 @@ def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the bytes of all texts of a dictionary column once decoded; 0 for a column of another type."""
+    """Return the decoded bytes of all texts of a dictionary column."""
     if not pa.types.is_dictionary(column.type):  # not text: the cast raises an error
         return 0
     lengths = [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in column.chunks]
@@ -178,7 +172,6 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _check_expansion(needed: int, limit: int) -> None:
-    """Raise CorruptDatasetError if the `needed` bytes of a decoded table exceed the limit."""
     if needed > limit:
         raise CorruptDatasetError(
             f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and "
@@ -188,7 +181,6 @@ def _check_expansion(needed: int, limit: int) -> None:
 
 @contextmanager
 def _error_context() -> Iterator[None]:
-    """Raise errors of Arrow as CorruptDatasetError."""
     try:
         yield
     except MemoryError:  # Arrow's own is an ArrowException too

@@ -14,10 +14,7 @@ R = TypeVar("R")
 
 
 def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: bool) -> list[R]:
-    """Return the results of a function for every item, in order, computed on threads.
-
-    `local` states whether the files that it reads are local: then the number of threads is the number of cores.
-    """
+    """Return the results of a function in order, computed on threads: with `local` files, one per core."""
     items = list(items)
     threads = min((os.cpu_count() or 1) if local else _REMOTE_THREADS, len(items))
     if threads <= 1:
@@ -27,10 +24,9 @@ def map_in_threads(function: Callable[[T], R], items: Iterable[T], *, local: boo
 
 
 class InlineExecutor(Executor):
-    """An executor that runs each function immediately, on the calling thread."""
+    """An executor that runs each function on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
-        """Call the function, and return the finished future of its result or error."""
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))
@@ -40,6 +36,6 @@ class InlineExecutor(Executor):
 
 
 def call_after_fork(function: Callable[[], object]) -> None:
-    """Register a function that is called in every process forked from this one; Windows has no forks."""
+    """Register a function to be called in every forked process."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

@@ -22,10 +22,9 @@ _lock = threading.RLock()  # models are rarely thread-safe, and no other thread 
 def cached_vectors(
     path: Path, values: Sequence[Value], size: int, compute: Callable[[list[Value]], np.ndarray]
 ) -> np.ndarray:
-    """Return a row of `size` float32 for each of the distinct values, from the file at `path` if it has them.
+    """Return a row of `size` float32 for each distinct value, from the file at `path`.
 
-    ``compute(values)`` returns the rows of at most 512 values, which are stored. Raise StorageError if the file cannot
-    be read or written.
+    ``compute(values)`` returns the rows of at most 512 values that it does not have, and they are stored.
     """
     out = np.empty((len(values), size), np.float32)
     try:
@@ -45,7 +44,7 @@ def cached_vectors(
 def _batch_vectors(
     database: sqlite3.Connection, values: Sequence[Value], size: int, compute: Callable[[list[Value]], np.ndarray]
 ) -> np.ndarray:
-    """Return the numbers of the vectors of values, one after another; those not in the database are added to it."""
+    """Return the concatenated vectors of values."""
     keys = [_key(value) for value in values]
     marks = ",".join("?" * len(keys))
     vectors = dict(database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys))  # noqa: S608
