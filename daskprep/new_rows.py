@@ -12,7 +12,7 @@ import pandas as pd
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.joined import GrownDataset
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn, with_parameter_hints
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import resolve_split, take_sample
@@ -262,7 +262,6 @@ class NewRowsMixin:
         self._set_learned(self.features_, grown)
         return new_tokens
 
-    @with_parameter_hints
     def append(
         self,
         frame: Rows,

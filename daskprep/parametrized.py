@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import validation
 
 from daskprep.display import EstimatorCard
-from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     # scikit-learn has no annotations: with its bases, mypy would accept any parameter and attribute of our estimators.
@@ -73,11 +73,6 @@ class Parametrized(EstimatorCard, Estimator):
 
     type: ClassVar[str]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
-
     def validate(self) -> None:
         """Raise `ConfigError` for invalid parameters."""
         self._check_column()
@@ -109,9 +104,7 @@ T = TypeVar("T", bound=Parametrized)
 @typing.dataclass_transform(eq_default=False)
 def with_parameters(cls: type[T]) -> type[T]:
     """Add an `__init__` with the annotated fields of a class as parameters; a class decorator."""
-    decorated = dataclass(eq=False, repr=False)(cls)
-    setattr(decorated, "__init__", with_parameter_hints(decorated.__init__))  # noqa: B010 mypy refuses the assignment
-    return decorated
+    return dataclass(eq=False, repr=False)(cls)
 
 
 def is_integer(number: object) -> bool:

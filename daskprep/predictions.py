@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from daskprep import partitions
 from daskprep.balance import balanced_weights
 from daskprep.display import join_names
-from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import Binary
 from daskprep.features.arrays import MIN_CELLS
 from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
@@ -77,8 +77,14 @@ _PANDAS_TYPES: Any = {"integer": "Int64", "boolean": "boolean", "float": "float6
 _FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly referenced
 
 
+def _has_targets(prep: Any) -> bool:
+    if not prep._target_names:
+        raise AttributeError("no feature is a target: use Preprocessor(features, targets=[...])")
+    return True
+
+
 # scikit-learn takes an object with a method `predict` for a model, which a Preprocessor without targets is not.
-_with_targets: Callable[[Method], Method] = available_if(lambda self: bool(self._target_names))
+_with_targets: Callable[[Method], Method] = available_if(_has_targets)
 
 
 class _PredictOptions(TypedDict, total=False):
@@ -159,7 +165,6 @@ class PredictionMixin:
     @overload
     def predict(self, frame: Rows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
     @_with_targets
-    @with_parameter_hints
     def predict(
         self,
         frame: Rows,

@@ -19,13 +19,10 @@ from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.display import Description, join_names
 from daskprep.errors import (
-    CLASS_NAMES,
     ColumnError,
     ConfigError,
     DaskprepError,
     MissingColumnError,
-    with_attribute_hints,
-    with_parameter_hints,
 )
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import (
@@ -77,22 +74,6 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-@with_attribute_hints(
-    predict="Preprocessor(features, targets=[...]); without it no feature is a target",
-    partial_fit="fit, which reads files larger than memory",
-    predict_proba="predict(frame, model, probabilities=True)",
-    **dict.fromkeys(("vocabulary", "get_vocabulary"), "learned_[name].vocabulary"),
-    **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
-    **dict.fromkeys(("mean_", "scale_", "statistics_"), "learned_[name], whose fields are mean, std and others"),
-    **dict.fromkeys(("dump", "to_json", "save_pretrained"), "save(path)"),
-    **dict.fromkeys(("feature_names", "get_feature_names"), "get_feature_names_out()"),
-    update="grow(frame), which adds new tokens to the vocabularies, or fit",
-    **dict.fromkeys(
-        ("score", "metrics"),
-        "predict(frame, model), and compare its columns with the targets, for example in sklearn.metrics",
-    ),
-    fit_predict="fit(frame), and predict(frame, model) for a model that is trained on its inputs",
-)
 class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
@@ -153,7 +134,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
     array([1, 0], dtype=uint8)
     """
 
-    @with_parameter_hints
     def __init__(
         self,
         features: Mapping[str, Any] | Literal["auto"],
@@ -184,7 +164,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         self.scratch = scratch
         self.sparse_output = sparse_output
 
-    @with_parameter_hints
     def fit(self, frame: Rows, y: Any = None, *, workers: Workers = None, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
@@ -367,7 +346,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
-    @with_parameter_hints
     def fit_write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Fit on a table and write it as a dataset, reading it once.
 
@@ -422,7 +400,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
             features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
             return self._write(features, frame, path, settings)
 
-    @with_parameter_hints
     def write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
@@ -443,7 +420,6 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         ):
             return self._write(None, frame, path, settings)
 
-    @with_parameter_hints
     def stream(
         self,
         frame: Rows,

@@ -22,9 +22,9 @@ import pytest
 import yaml
 
 import daskprep
-from daskprep.errors import full_signature
 from daskprep.features import FEATURES
 from daskprep.tokenizers import TOKENIZERS
+from tests.signatures import full_signature
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -24,45 +24,15 @@ def prep() -> dp.Preprocessor:
     return dp.Preprocessor({"price": "number", "city": "category"})
 
 
-@pytest.mark.parametrize(
-    ("call", "meant"),
-    [
-        (lambda: dp.Number(normalisation="zscore"), "normalization"),
-        (lambda: dp.Preprocessor({}, target="sold"), "targets"),
-        (lambda: dp.RandomSplit(probability=(1, 0, 0)), "shares"),
-        (lambda: dp.Oversample("sold", ratoi=0.5), "ratio"),
-        (lambda: dp.read_files("a.csv", delimitr=";"), "delimiter"),
-        (lambda: dp.infer_features("a.csv", target="sold"), "targets"),
-        (lambda: dp.open_dataset("a.dp", storage_option={}), "storage_options"),
-    ],
-)
-def test_unknown_parameter_error_suggests_closest_name(call, meant):
-    with pytest.raises(TypeError, match=f'unexpected keyword argument.* Did you mean "{meant}"\\?$'):
-        call()
-
-
-def test_unknown_method_parameter_error_suggests_closest_name(frame, prep, tmp_path):
-    with pytest.raises(TypeError, match='Did you mean "overwrite"'):
-        prep.fit_write(frame, tmp_path / "a.dp", over_write=True)
-    dataset = prep.fit_write(frame, tmp_path / "a.dp")
-    with pytest.raises(TypeError, match='Did you mean "batch_size"'):
-        dataset["train"].loader(batchsize=2)
-    with pytest.raises(TypeError, match='Did you mean "batch_size"'):
-        prep.stream(frame, batchsize=2)
-
-
-def test_missing_parameter_error_lists_parameters():
-    with pytest.raises(TypeError, match="Parameters are: column, shares, seed"):
-        dp.HashSplit()
-
-
-def test_type_error_raised_in_a_constructor_is_unchanged():
-    class Odd(dp.Number):
-        def __init__(self) -> None:
-            raise TypeError("of its own")
-
-    with pytest.raises(TypeError, match=r"^of its own$"):
-        Odd()
+def test_unknown_parameter_error_names_it(frame, prep, tmp_path):
+    for call in (
+        dp.Number,
+        dp.RandomSplit,
+        lambda **options: prep.fit_write(frame, tmp_path / "a.dp", **options),
+        lambda **options: prep.fit(frame).stream(frame, **options),
+    ):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'odd'"):
+            call(odd=1)
 
 
 def test_unknown_package_attribute_error_suggests_closest_name():
@@ -161,12 +131,6 @@ def test_warn_works_in_code_without_a_module_name():
         (lambda: dp.Preprocessor({"price": "float32"}).fit({"price": [1.0]}), "number"),
         (lambda: dp.Preprocessor({"price": "str"}).fit({"price": ["a"]}), 'category" or "text'),
         (lambda: dp.Preprocessor({"x": dp.Number(missing_value_strategy="mean")}).fit({"x": [1.0]}), "fill_with_mean"),
-        (lambda: dp.Image(size=224), 'height" or "width'),
-        (lambda: dp.Text(vocab_size=100), "most_common"),
-        (lambda: dp.Text(max_len=100), "max_sequence_length"),
-        (lambda: dp.KFold(n_splits=5), "k"),
-        (lambda: dp.RandomSplit(test_size=0.2), "shares"),
-        (lambda: dp.read_files("a.csv", sep=";"), "delimiter"),
     ],
 )
 def test_parameter_names_of_other_libraries_suggest_ours(call, meant):
@@ -174,19 +138,15 @@ def test_parameter_names_of_other_libraries_suggest_ours(call, meant):
         call()
 
 
-def test_attribute_names_of_other_libraries_suggest_ours(frame, prep, tmp_path):
+def test_attributes_of_a_split_name_it(frame, prep, tmp_path):
     dataset = prep.fit_write(frame, tmp_path / "a.dp")
-    train = dataset["train"]
-    for owner, name, message in (
-        (dataset, "loader", r'Dataset has no attribute .loader.: use dataset\["train"\]\.loader'),
-        (dataset, "train", r'use dataset\["train"\]'),
-        (train, "to_pandas", r"Split has no attribute .to_pandas.: use head"),
-        (prep, "partial_fit", "Preprocessor has no attribute .*use fit"),
-        (dataset.report(), "show", "use save"),
-        (dataset, "other", "'Dataset' object has no attribute 'other'"),
+    for name, message in (
+        ("loader", r'Dataset has no attribute .loader.: use dataset\["train"\]\.loader'),
+        ("train", r'use dataset\["train"\]'),
+        ("other", "'Dataset' object has no attribute 'other'"),
     ):
         with pytest.raises(AttributeError, match=message):
-            getattr(owner, name)
+            getattr(dataset, name)
 
 
 @pytest.mark.parametrize(
@@ -201,34 +161,3 @@ def test_unavailable_device_raises(frame, prep, tmp_path, device, message):
     ):
         with pytest.raises(ConfigError, match=message):
             call()
-
-
-@pytest.mark.parametrize(
-    ("make", "parameter", "value", "message"),
-    [
-        (
-            lambda: dp.HashSplit("x", probabilities=(0.5, 0.5)),
-            "shares",
-            (0.5, 0.5),
-            "HashSplit: probabilities= is",
-        ),
-        (
-            lambda: dp.Category(vocabulary_size=9),
-            "most_common",
-            9,
-            "Category: vocabulary_size= is another name of",
-        ),
-        (lambda: dp.Text(vocabulary_size=None), "most_common", None, "ends with 0.3: use most_common="),
-    ],
-)
-def test_parameter_alias_warns(make, parameter, value, message):
-    with pytest.warns(FutureWarning, match=message) as caught:
-        assert getattr(make(), parameter) == value
-    assert caught[0].filename == __file__
-
-
-def test_parameter_alias_with_its_parameter_raises():
-    with pytest.raises(TypeError, match="vocabulary_size"):
-        dp.Set(most_common=3, vocabulary_size=3)
-    with pytest.raises(TypeError, match='Did you mean "vector_size"'):
-        dp.Vector(vocabulary_size=3)

@@ -804,26 +804,11 @@ def test_rejected_row_numbers_count_dropped_rows(split, good):
         assign(split, tables, kept)
 
 
-def test_custom_split_error_suggests_closest_parameter():
-    class HalfSplit(RandomSplit):
-        def __init__(self, *, share=0.5):
-            self.share = share
-
-    class QuarterSplit(HalfSplit):
-        pass
-
-    assert QuarterSplit.__init__ is HalfSplit.__init__
-    with pytest.raises(TypeError, match='Did you mean "share"'):
-        HalfSplit(shaer=0.1)
-
-
-def test_parametrized_objects_compare_by_identity_and_suggest_names():
+def test_parametrized_objects_compare_by_identity():
     made = with_parameters(type("Made", (Parametrized,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
     assert made(2) != made(2)
     assert [repr(made(size=size)) for size in (1, 2)] == ["Made()", "Made(size=2)"]
     assert made(size=2).to_dict() == {"type": "made", "size": 2}
-    with pytest.raises(TypeError, match='Did you mean "size"'):
-        made(sizes=1)
 
 
 def test_to_json_value_converts_numpy_numbers():

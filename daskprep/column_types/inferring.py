@@ -17,7 +17,7 @@ from daskprep.column_types.guess import CODE_PATTERN, Guess, mostly_match, skip,
 from daskprep.column_types.redundant import REDUNDANT, Redundant, find_redundant
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.display import Description, Table, format_count, format_share, truncate
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features import Binary, Category, Date, Feature, Number, TargetEncoding, Text, TextComponents
 from daskprep.features.notation import guess_and_parse
 from daskprep.features.target_encoding import MAX_CLASSES
@@ -329,7 +329,6 @@ class InferredFeatures(dict[str, Feature]):
         return Description([line], [Table(("column", "type", "why"), rows, tuple, "column")])
 
 
-@with_parameter_hints
 def infer_features(
     frame: Rows,
     *,

@@ -21,12 +21,10 @@ from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
 from daskprep.display import Description, escape_unprintable, format_bytes, format_count
 from daskprep.errors import (
-    CLASS_NAMES,
     ConfigError,
     CorruptDatasetError,
     IncompleteDatasetError,
     did_you_mean,
-    with_attribute_hints,
 )
 from daskprep.features import Feature
 from daskprep.features.base import class_count
@@ -115,22 +113,6 @@ def _reopen(
     return dataset
 
 
-@with_attribute_hints(
-    **dict.fromkeys(("loader", "train_dataloader", "dataloader", "batch"), 'dataset["train"].loader(batch_size)'),
-    map='dataset["train"].loader(batch_size, transform=function)',
-    shuffle='dataset["train"].loader(batch_size, shuffle=True)',
-    **dict.fromkeys(("select", "iloc", "loc"), 'dataset["train"][rows]'),
-    **dict.fromkeys(("describe", "info"), "report()"),
-    train_test_split="Preprocessor(features, split=RandomSplit()) for the write",
-    **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
-    **{name: f'dataset["train"].{name}' for name in ("columns", "read", "table")},
-    head='dataset["train"].head(rows)',
-    to_pandas='dataset["train"].head(rows) for decoded rows, or pyarrow.table(dataset["train"]).to_pandas()',
-    shape='len(dataset["train"])',
-    append="Preprocessor.from_dataset(path).append(rows, path)",
-    num_embeddings='dataset["train"].num_embeddings(name)',
-    **dict.fromkeys(CLASS_NAMES, "decode({name: numpy.arange(num_classes(name))})[name], the classes by id"),
-)
 class Dataset(StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.
 
@@ -172,6 +154,14 @@ class Dataset(StoredDataset):
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
+
+    if not TYPE_CHECKING:  # else type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f'["{name}"]' if name in SPLITS else f'["train"].{name}' if hasattr(Split, name) else ""
+            if not hint or hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises the original error, also of properties
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use dataset{hint}")
 
     def __getitem__(self, split: str) -> Split:
         """Return a split by name; raise ConfigError for an unknown name or a split without rows."""

@@ -18,13 +18,12 @@ from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
 from daskprep.dataset.filtered import FilteredDataset, read_deleted
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.dataset.stored import Damage
-from daskprep.errors import ConfigError, CorruptDatasetError, with_parameter_hints
+from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.parametrized import is_integer
 from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.manifest import APPENDED, LossCounts, Versions, add_losses, part_folder, read_versions
 
 
-@with_parameter_hints
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,

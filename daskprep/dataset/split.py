@@ -25,8 +25,6 @@ from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
     did_you_mean,
-    with_attribute_hints,
-    with_parameter_hints,
 )
 from daskprep.features.base import class_count
 from daskprep.options import LoaderOptions
@@ -103,24 +101,6 @@ _MAX_NAMED = 20
 _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables
 
 
-@with_attribute_hints(
-    to_pandas="head(rows) for decoded rows, or pyarrow.table(split).to_pandas() for encoded ones",
-    to_numpy="read(), a dict of arrays",
-    to_polars="polars.DataFrame(split)",
-    to_list="pyarrow.table(split).to_pylist()",
-    dtypes="read(stop=0), whose arrays have a dtype",
-    **dict.fromkeys(("iloc", "loc", "select", "take"), "split[rows] for encoded rows, or head(rows) for decoded ones"),
-    **dict.fromkeys(("to_torch", "dataloader", "batch", "iter"), "loader(batch_size)"),
-    **dict.fromkeys(("map", "with_transform"), "loader(batch_size, transform=function), or prepared(frame, function)"),
-    **dict.fromkeys(("with_format", "set_format"), 'loader(batch_size, to="numpy"), or to="torch"'),
-    shuffle="loader(batch_size, shuffle=True)",
-    decode="split.dataset.decode(arrays), or head(rows)",
-    tail="split.dataset.decode(split[-rows:])",
-    sample="split.dataset.decode(split[numbers of rows])",
-    value_counts="head(len(split))[name].value_counts(), or split.dataset.report()",
-    class_weights="dataset.class_weights(name)",
-    to_huggingface="datasets.Dataset(pyarrow.table(split))",
-)
 class Split:
     """The rows of one split, in their order on disk.
 
@@ -352,7 +332,6 @@ class Split:
 
     # -- in batches
 
-    @with_parameter_hints
     def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
         """Return batches of tensors for torch, shuffled and prefetched.
 

@@ -14,7 +14,7 @@ from sklearn import get_config
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 from daskprep.display import EstimatorCard
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, with_parameter_hints
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.arrays import column_names, decode_arrays, untabulate
 from daskprep.features.base import (
     Contract,
@@ -149,8 +149,6 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
                 cls.learned_type = type_argument
         if "kind" in vars(cls) and "semantic_type" not in vars(cls):
             cls.semantic_type = "others"  # a new type may decode to other values than the type that it extends
-        if "__init__" in vars(cls):
-            setattr(cls, "__init__", with_parameter_hints(cls.__init__))  # noqa: B010 mypy refuses the assignment
         _check_parameters(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -246,7 +244,6 @@ def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
     """Turn the annotated fields of a class into keyword parameters of its `__init__`, after the inherited ones."""
     feature_type = dataclass(kw_only=True, eq=False, repr=False)(cls)
     _check_parameters(feature_type)
-    setattr(feature_type, "__init__", with_parameter_hints(feature_type.__init__))  # noqa: B010 as above
     return feature_type
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import DTypeLike, NDArray
 
-from daskprep.errors import ConfigError, did_you_mean, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features.boxes import keep_inside
 from daskprep.loader.groups import to_device
 from daskprep.permutation import Integers, make_key, permute
@@ -334,10 +334,6 @@ class Normalize(MeanSubtraction):
         if self.mean is not None:
             return self
         return replace(self, mean=self._find_learned(learned, "mean"), std=self._find_learned(learned, "deviation"))
-
-
-for _augmentation in (RandomCrop, CenterCrop, Mirror, MeanSubtraction):
-    setattr(_augmentation, "__init__", with_parameter_hints(_augmentation.__init__))  # noqa: B010 mypy refuses it
 
 
 def check_augment(

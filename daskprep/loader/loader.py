@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display import escape_unprintable, format_count, settings_card
-from daskprep.errors import ConfigError, warn, with_parameter_hints
+from daskprep.errors import ConfigError, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -158,7 +158,6 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
-    @with_parameter_hints
     def __init__(  # noqa: PLR0915 one statement or two for each option
         self,
         split: Split,

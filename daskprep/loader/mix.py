@@ -18,7 +18,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
-from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
@@ -105,7 +105,6 @@ class Mix(Loader):
 
     split: MixSplit
 
-    @with_parameter_hints
     def __init__(
         self,
         sources: Mapping[str, Split],

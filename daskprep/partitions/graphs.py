@@ -187,7 +187,7 @@ def build_chunked_array(
 
     `rows` are the numbers of rows of the chunks, and `like` is an empty array of the same dtype and row shape.
     """
-    from daskprep.partitions.lazy_arrays import LazyArray  # noqa: PLC0415 as above
+    from dask.array import Array  # noqa: PLC0415 as above
 
     prefix, tail, layer = unique_name(name), (0,) * (like.ndim - 1), Layer()
     state = add_value(layer, f"state-{name}", shared)
@@ -195,4 +195,4 @@ def build_chunked_array(
         key = (prefix, i, *tail)
         layer[key] = Task(key, function, state, argument)
     graph = HighLevelGraph.from_collections(prefix, layer, dependencies=())
-    return LazyArray(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)  # type: ignore[no-untyped-call]
+    return Array(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)

@@ -192,7 +192,7 @@ def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
         if len(parts) == 1:
             return dict(parts[0])
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    from daskprep.partitions.lazy_arrays import LazyArray  # noqa: PLC0415 it takes half a second to import
+    from dask.array import Array  # noqa: PLC0415 it takes half a second to import
 
     layer, keys = partition_layer(work, "encode")
     name = keys[0][0]
@@ -205,7 +205,7 @@ def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
         }
         graph = HighLevelGraph(dict[str, Any]({name: layer, prefix: picks}), {name: set(), prefix: {name}})
         chunks = (counts, *((size,) for size in empty.shape[1:]))
-        picked[output] = LazyArray(graph, prefix, chunks, meta=empty)  # type: ignore[no-untyped-call]
+        picked[output] = Array(graph, prefix, chunks, meta=empty)
     return picked
 
 

@@ -29,7 +29,7 @@ from daskprep.display import (
     join_names,
     truncate,
 )
-from daskprep.errors import ConfigError, with_attribute_hints
+from daskprep.errors import ConfigError
 from daskprep.features import Learned
 from daskprep.report.charts import Bars, Chart, Histogram, TableChart, draw, draw_bar, draw_legend, draw_table
 from daskprep.report.findings import Column, RowSample, SummariesByOutput, summarize_findings
@@ -372,7 +372,6 @@ def _footer(columns: Sequence[Column]) -> Markup:
 _NOTEBOOK_HEIGHT = 640  # pixels
 
 
-@with_attribute_hints(show="save(path), and open the file in a browser; notebooks display a report automatically")
 @dataclass(frozen=True, repr=False)
 class Report:
     """HTML page that needs no other file and no network, and works without scripts.

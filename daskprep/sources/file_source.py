@@ -12,7 +12,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import Fragment, FragmentListSource, JoinedFragment, group_fragments, require_columns
@@ -140,7 +140,6 @@ class FileSource(FragmentListSource):
         return f"<FileSource: {size} of {self.format}: {shown}{more}>"
 
 
-@with_parameter_hints
 def read_files(
     paths: Paths,
     *,

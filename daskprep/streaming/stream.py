@@ -15,7 +15,7 @@ from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display import format_bytes, format_count, settings_card
-from daskprep.errors import ConfigError, did_you_mean, warn, with_parameter_hints
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -97,7 +97,6 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
-    @with_parameter_hints
     def __init__(
         self,
         recipe: Recipe,

@@ -10,8 +10,8 @@ import pytest
 import daskprep as dp
 from daskprep.cli import options, program
 from daskprep.cli.console import format_line
-from daskprep.errors import full_signature
 from daskprep.sources.file_source import Format
+from tests.signatures import full_signature
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}
 
