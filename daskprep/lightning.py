@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import Any
 
@@ -19,7 +19,7 @@ except ImportError as error:
 
 
 class _TrainLoader:
-    """The training loader for Lightning, with an empty state: the DataModule saves the state instead.
+    """The training loader for Lightning; the DataModule saves its state.
 
     Lightning would also save a loader's state, but it would count a prefetched batch, which was not trained on. Nor
     would it load this state at the end of an epoch or after a read of `estimated_stepping_batches`. The methods still
@@ -40,7 +40,6 @@ class _TrainLoader:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if no DataModule state was loaded; the state itself is not used."""
         # Called when a run resumes within an epoch. Lightning finds the state of a DataModule by its class name.
         if not self.module._has_loaded_state:
             raise ConfigError(
@@ -74,17 +73,7 @@ class DataModule(training.DataModule, LightningDataModule):
     # Of the training loader; None: unknown, or not opened yet.
     _batch_size: int | None = None
 
-    def __init__(
-        self,
-        managers: Mapping[str, Mapping[str, Any]],
-        *,
-        allowed: str | Iterable[str] = (),
-        overfit_batches: int | None = None,
-        rank: int | None = None,
-        world_size: int | None = None,
-    ) -> None:
-        """Set the managers and ranks; hide the loaders of stages without managers from Lightning."""
-        super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
+    def _hide_unused_loaders(self) -> None:
         for role in ROLES:
             if role != "train" and not any(self._evaluation_managers(stage) for stage in STAGES_BY_ROLE[role]):
                 # Lightning skips a stage if the method is inherited from LightningDataModule.
@@ -96,7 +85,7 @@ class DataModule(training.DataModule, LightningDataModule):
         self._prepare()
 
     def setup(self, stage: str = "fit") -> None:
-        """Open the loaders of a stage; drop the loader state kept from another Trainer."""
+        """Open the loaders of a stage; forget the state of another Trainer."""
         if self._state_trainer is not None and self._state_trainer is not self.trainer:
             # A Trainer continues the epoch count of its last fit, but a new Trainer starts at 0.
             self._state = self._state_trainer = None
@@ -118,7 +107,7 @@ class DataModule(training.DataModule, LightningDataModule):
         return {**state, "batch_size": self._batch_size} if state else state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the training loader from the state in a checkpoint; ConfigError within an epoch of other batches."""
+        """Resume training from the state in a checkpoint."""
         # Testing also loads checkpoints, for their weights; it must not change where training resumes.
         if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
             self._state_trainer = None
@@ -135,10 +124,10 @@ class DataModule(training.DataModule, LightningDataModule):
                 )
 
     def _ranks(self) -> Ranks:
-        """Return explicit ranks if they were passed, else the Trainer's, which count model parallelism as one."""
+        """Return the ranks that were passed, or else the Trainer's."""
         if self.trainer is None or self._explicit_ranks != Ranks():
             return super()._ranks()
-        # Processes of model parallelism, which share one model, are one rank here.
+        # Processes of model parallelism share one model.
         share = self.trainer.distributed_sampler_kwargs
         return Ranks(0, 1) if share is None else Ranks(share["rank"], share["num_replicas"])
 
@@ -155,7 +144,7 @@ class DataModule(training.DataModule, LightningDataModule):
         return int(progress.total.processed)
 
     def _progress(self) -> dict[str, Any]:
-        """Return whether the epoch has ended, and the number of prefetched batches; empty without a Trainer."""
+        """Return whether the epoch has ended, and the prefetched batches."""
         if self.trainer is None:
             return {}
         progress, batches = self.trainer.fit_loop.epoch_loop.batch_progress, self.trainer.num_training_batches

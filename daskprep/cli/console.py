@@ -29,14 +29,12 @@ _OPTION_NAMES = (
 )
 _FLAG_REPLACEMENTS = {
     r"read_files\(\.\.\., ([^)]*)\)": r"\1",
-    r"\b(partition_bytes|null_values|memory) (?:of|to) (?:read_files|fit_write)": r"--\1",
     r" to read_files\b": "",
     r", or columns= to choose columns": "",
     r"\bheader=None": "--no-header",
     r"\b(overwrite|trusted)=True": r"--\1",
     r"\bquote=None": '--quote ""',
     r"\bprogress=False": "--quiet",
-    r'\b(decimal|thousands)=\{"([^"]+)": ("[^"]+")\}': r"--\1 \2=\3",
     r'(?<![\w(?&])encoding=(?!"bins"|"piecewise_linear"|None)': "--encoding ",
     r"\bcredentials in storage_options": "credentials in --storage-option",
     rf"(?<![\w(?&])({_OPTION_NAMES})=": r"--\1 ",
@@ -44,19 +42,12 @@ _FLAG_REPLACEMENTS = {
     r"(?<!')(--(?:null-value|target|storage-option))s\b": r"\1",
     # Parameters and functions without an option: the configuration or a command replaces them.
     r'(?<![\w(?&])(invalid|missing_value_strategy)=("[a-z_]+")': r"\1: \2 in the configuration",
-    r"split=\w+\([^)]*\), or (split: \{[^}]*\}) in a configuration": r"\1 in the configuration",
-    r"split=None, in a configuration (split: null)": r"\1 in the configuration",
     r"(?<![\w.])(?:damaged|verify)\(\)": "daskprep verify",
     r"\bdaskprep\.repair\b": "daskprep repair",
     r"\bRaise memory, use fewer threads \([^,]*\), or": "Raise --memory, or",
-    r"\bRaise memory, use fewer workers, or": "Raise --memory, use --workers threads, or",
-    r"\bleave memory out": "leave --memory out",
-    r'\(fit_on="all" fits on every split\)': "(--train has the training rows)",
     r"\bpass the rows as frame, or": "pass DATA, or",
     r"\buse logits=True for": "leave out --no-logits for",
     r"\bor use logits=False": "or pass --no-logits",
-    r"\bsample=(0\.\d+) of": r"--sample-ratio \1 of",
-    r"\bread it with open_dataset\(path\)": "daskprep inspect shows it",
     r"(--[a-z-]+) (?= |$|[,;)])": r"\1",
 }
 # What the user typed, by absolute path. Threads print warnings too, so this is no context variable.
@@ -65,7 +56,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
 def print_message(kind: str, message: object) -> None:
-    """Print a line on standard error, above a progress bar if there is one; in color on a terminal."""
+    """Print a line on standard error, above a progress bar."""
     is_plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
     shown = kind if is_plain else click.style(kind, fg=_COLOURS.get(kind), bold=True)
     line, tqdm_module = f"{shown}: {format_line(message)}", sys.modules.get("tqdm")
@@ -76,13 +67,13 @@ def print_message(kind: str, message: object) -> None:
 
 
 def show(*descriptions: Description) -> None:
-    """Print lines and tables, no wider than the terminal if there is one."""
+    """Print lines and tables, no wider than the terminal."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo(paths_as_typed("\n\n".join(one.text(width) for one in descriptions)))
 
 
 def show_write_result(dataset: Dataset) -> None:
-    """Print a summary of a written dataset, and whether it was unchanged."""
+    """Print a summary of a written dataset."""
     with ignore_closed_output():
         if dataset.timings is None:
             click.echo("unchanged: this dataset was written before from the same data and configuration")
@@ -94,7 +85,7 @@ def show_write_result(dataset: Dataset) -> None:
 
 @contextmanager
 def ignore_closed_output() -> Iterator[None]:
-    """Print a summary of finished work: it is no failure if nobody reads it, as after ``| head -1``."""
+    """Ignore that nobody reads the output, as after ``| head -1``."""
     try:
         yield
     except BrokenPipeError:
@@ -104,7 +95,7 @@ def ignore_closed_output() -> Iterator[None]:
 
 
 def format_line(message: object) -> str:
-    """Return a message, with the notes of an error, as one line that any terminal can show."""
+    """Return a message with its notes as one line for the terminal."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for pattern, replacement in _FLAG_REPLACEMENTS.items():
@@ -113,7 +104,7 @@ def format_line(message: object) -> str:
 
 
 def paths_as_typed(text: str) -> str:
-    """Return a text with the absolute paths of arguments, and of files in their folders, as the user typed them."""
+    """Return a text with paths of arguments as the user typed them."""
     if not _typed_paths:
         return text
     known = "|".join(map(re.escape, sorted(_typed_paths, key=len, reverse=True)))
@@ -127,7 +118,7 @@ def paths_as_typed(text: str) -> str:
 
 @contextmanager
 def messages_as_lines(arguments: Sequence[str]) -> Iterator[None]:
-    """Print each warning as one line, without its position in the source code, and paths as typed in `arguments`."""
+    """Print warnings as one line each, with paths as typed."""
     _typed_paths.clear()
     for argument in arguments:
         typed = (argument.partition("=")[2] if argument.startswith("-") else argument).rstrip("/")
@@ -142,7 +133,7 @@ def messages_as_lines(arguments: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add a note to an interrupt that the same command resumes the work."""
+    """Add a note to an interrupt that the same command resumes."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

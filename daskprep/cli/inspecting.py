@@ -21,9 +21,9 @@ from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskprep.cli.row_files import RowFormat
-    from daskprep.features import Learned
     from daskprep.passes.checking import Severity
 
+_PLAIN = (bool, int, float, str)
 _HEAD_TOKENS = 10
 _TERMINAL_ROWS = 10
 _FORMATS_BY_SUFFIX: dict[str, RowFormat] = {"": "csv", ".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -115,7 +115,6 @@ def report(
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
-    """Return rows, splits, sizes, settings, features, outputs and vocabularies of a dataset as JSON values."""
     layout, files = dataset.layout, [entry for _, entry in dataset.file_entries]
     prep = dp.Preprocessor.from_dataset(dataset)
     return {
@@ -140,10 +139,13 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
-    """Return type, outputs, missing and unreadable counts, and learned numbers of a feature as JSON values."""
+    from daskprep.features import Learned
     from daskprep.features.base import all_outputs, rows_seen
 
     feature, learned = dataset.features[name], dataset.learned[name]
+    common = {field.name for field in dataclasses.fields(Learned)}
+    own = sorted(field.name for field in dataclasses.fields(learned) if field.name not in common)
+    values = {name: getattr(learned, name) for name in own}
     return {
         "type": feature.kind,
         "column": feature.reads(name)[0],
@@ -154,27 +156,18 @@ def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
         "unreadable": learned.invalid,
         "unreadable_samples": list(learned.invalid_samples),
         "fill_value": _to_json_value(learned.fill_value),
-        "learned": _select_learned_values(learned),
+        "learned": {name: _to_json_value(value) for name, value in values.items() if isinstance(value, _PLAIN)},
     }
-
-
-def _select_learned_values(learned: Learned) -> dict[str, Any]:
-    """Return the learned numbers and texts that only this type of feature has, without vocabularies."""
-    from daskprep.features import Learned as Common
-
-    own = {field.name for field in dataclasses.fields(learned)} - {field.name for field in dataclasses.fields(Common)}
-    values = ((name, getattr(learned, name)) for name in sorted(own))
-    return {name: _to_json_value(value) for name, value in values if isinstance(value, bool | int | float | str)}
 
 
 def _to_json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value if isinstance(value, bool | int | float | str | None) else str(value)
+    return value if value is None or isinstance(value, _PLAIN) else str(value)
 
 
 def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield size and first tokens of each vocabulary, by output: special symbols, then the most frequent tokens."""
+    """Yield size and first tokens of each vocabulary, by output."""
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # the output has no vocabulary
             vocabulary = dataset.vocabulary(output.name)
@@ -234,16 +227,12 @@ def check(
 
 
 def _open_preprocessor(state: str) -> dp.Preprocessor:
-    """Return the Preprocessor of a saved file or of a dataset."""
     is_dataset = "://" not in state and Path(state).is_dir()
     return dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
 
 
 def _choose_format(kind: RowFormat | None, output: str | None) -> tuple[RowFormat, str | None]:
-    """Return `kind`, or the format of the name of a file, and the output, None for standard output.
-
-    Raise UsageError for a format that cannot be written.
-    """
+    """Return the format of a file, and its path, None for standard output."""
     output = None if output == "-" else output
     suffix = Path(output or "").suffix.lower()
     if kind is None and suffix not in _FORMATS_BY_SUFFIX:

@@ -6,7 +6,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -24,8 +24,6 @@ _READ_OPTIONS = (
     "format", "encoding", "delimiter", "names", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
 )  # fmt: skip
-_MARKS = ("delimiter", "quote", "comment", "decimal", "thousands")
-
 _FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -34,7 +32,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def _read_storage_options(
     context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return pairs of KEY=VALUE as a dict, None without pairs; raise click.BadParameter for another form."""
+    """Return pairs of KEY=VALUE as a dict, None without pairs."""
     del context, option
     options = {}
     for pair in pairs:
@@ -47,7 +45,7 @@ def _read_storage_options(
 
 
 def _parse_value(key: str, text: str) -> Any:
-    """Parse true, false, null, objects and lists as JSON; a number stays text, since it may be a secret."""
+    """Parse JSON but numbers, which stay text and may be a secret."""
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
     try:
@@ -89,7 +87,7 @@ dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
 def _parse_by_column(context: click.Context, option: click.Parameter, option_values: Sequence[str]) -> Any:
-    """Return the value of an option for all columns, or a dict by column if it is used as COLUMN=TEXT."""
+    """Return a value for all columns, or a dict for COLUMN=TEXT."""
     del context
     texts_by_column: dict[str, Any] = {}
     for column, _, text in (one.rpartition("=") for one in option_values):
@@ -100,25 +98,13 @@ def _parse_by_column(context: click.Context, option: click.Parameter, option_val
 
 
 def _read_character(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    r"""Return one ASCII character, a tab for a typed \t; raise click.BadParameter for other text but ""."""
     del context, option
-    character = "\t" if text == r"\t" else text
-    if character and (len(character) > 1 or not character.isascii()):
-        raise click.BadParameter(f"expected one ASCII character, such as ',', not {text!r}")
-    return character
+    return "\t" if text == r"\t" else text
 
 
 def _read_names(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
-    """Return names without blanks around them; raise click.BadParameter for an empty one, or without --no-header."""
-    del option
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    if not all(names):
-        raise click.BadParameter(f"the name of column {names.index('') + 1} is empty in {text!r}")
-    if not context.params.get("no_header"):
-        raise click.BadParameter("it is for files without names: pass --no-header too")
-    return names
+    del context, option
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8.1
@@ -127,7 +113,6 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return a number of bytes for text such as "2GB"; raise click.BadParameter for other text."""
         from daskprep.options import parse_bytes
 
         try:
@@ -137,7 +122,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
 
 
 def files(command: _Command) -> _Command:
-    """Add the options of `read_files`; the command receives the ones in use as `read_options`."""
+    """Add the options of `read_files` that are in use as `read_options`."""
     character: dict[str, Any] = {"metavar": "CHARACTER", "callback": _read_character}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     null_value_help = "Text that marks a missing value in CSV. Repeatable."
@@ -159,29 +144,12 @@ def files(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def run(*, no_header: bool, quote: str | None, **parameters: Any) -> Any:
-        """Call the command with `read_options`, which has only the options in use."""
         read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
         read_options |= {"header": None} if no_header else {}
         read_options |= {} if quote is None else {"quote": quote or None}
-        _check_text_options(read_options)
         return command(read_options=read_options, **parameters)
 
     return cast("_Command", functools.reduce(lambda decorated, option: option(decorated), reversed(options), run))
-
-
-def _check_text_options(read_options: Mapping[str, Any]) -> None:
-    """Raise click.UsageError for an encoding, or marks of CSV, that `read_files` refuses for any file."""
-    marks = {name: read_options[name] for name in _MARKS if name in read_options}
-    if not marks and "encoding" not in read_options:
-        return
-    from daskprep.sources.delimited import Dialect
-    from daskprep.sources.text import codec_name
-
-    try:
-        codec_name(read_options.get("encoding", "utf-8"))
-        Dialect(**{"delimiter": "", "quote": '"', "null_values": [], **marks}).check()
-    except ConfigError as error:
-        raise click.UsageError(str(error)) from error
 
 
 class _WorkerCount(click.ParamType):  # type: ignore[type-arg]
@@ -194,10 +162,9 @@ class _WorkerCount(click.ParamType):  # type: ignore[type-arg]
 
 
 def workers(command: _Command) -> _Command:
-    """Add the options that choose where tasks run.
+    """Add the options that choose where tasks run, as a function `on_workers`.
 
-    The command receives a function, `on_workers`: ``on_workers(frame, memory, **options)`` returns a context manager to
-    run in; `frame` are the rows to read, and `options` are passed to `as_source`.
+    ``on_workers(frame, memory, **options)`` returns a context manager to run in; `options` are passed to `as_source`.
     """
 
     @click.option(
@@ -223,7 +190,7 @@ def _on_workers(
     memory: int | None = None,
     **options: Any,
 ) -> Iterator[None]:
-    """Run the block on the workers of a scheduler, on processes that are started for it, or on threads."""
+    """Run the block on workers of a scheduler, on processes or threads."""
     if scheduler is not None and workers is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --workers")
     # Messages about the end of a cluster are of no use on the command line. After an early Ctrl-C, distributed 2026.8
@@ -249,10 +216,7 @@ def _on_workers(
 
 
 def rows(command: _Command) -> _Command:
-    """Add the argument DATA, and an option for the files of each split.
-
-    The command receives the paths as `rows`: of all rows, or a dict by split; None without paths.
-    """
+    """Add DATA, and options for the files of each split, as `rows`: paths, or a dict by split."""
 
     @click.argument("data", nargs=-1, type=click.Path())
     @functools.wraps(command)
@@ -269,7 +233,7 @@ def rows(command: _Command) -> _Command:
 
 
 def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
-    """Open a dataset, or one fold of it; unless `allow_folded`, raise UsageError for a dataset with folds."""
+    """Open a dataset, or one fold of it."""
     check_paths(path, "dataset")
     if "://" not in path and Path(path).is_file():
         raise ConfigError(
@@ -288,7 +252,7 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
 
 
 def check_paths(paths: Any, noun: str = "file or folder") -> None:
-    """Raise ConfigError for the first local path that does not exist, before imports that take seconds."""
+    """Raise ConfigError for a missing path, before imports of seconds."""
     for group in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
@@ -296,5 +260,5 @@ def check_paths(paths: Any, noun: str = "file or folder") -> None:
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:
-    """Return one path unchanged, since only a single file or folder has a default output, and several as a list."""
+    """Return one path unchanged, and several as a list."""
     return paths[0] if len(paths) == 1 else list(paths)

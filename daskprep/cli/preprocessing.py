@@ -71,15 +71,13 @@ def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
     skipped = [f"# Left out: {format_line(f'{name}: {reason}')}\n" for name, reason in inferred.skipped.items()]
     parts = []
     for key in ("input_features", "output_features"):
-        entries = [_comment_entry(entry, inferred.reasons[entry["name"]]) for entry in config.get(key, [])]
+        # `format_line` removes all line breaks of YAML, which would end the comment.
+        comments = (f"# {format_line(inferred.reasons[entry['name']])}\n" for entry in config.get(key, []))
+        texts = zip(comments, config.get(key, []), strict=True)
+        entries = [textwrap.indent(comment + _dump_yaml([entry]), "  ") for comment, entry in texts]
         parts += [f"{key}:\n", *entries] if entries else [f"{key}: []\n"] * (key in config)
     parts += [*skipped, "# Which rows are for training; split: null trains on all of them.\n"]
     return "".join([*parts, _dump_yaml({"preprocessing": config["preprocessing"]})])
-
-
-def _comment_entry(entry: Mapping[str, Any], reason: str) -> str:
-    # `format_line` removes all line breaks of YAML, which would end the comment.
-    return textwrap.indent(f"# {format_line(reason)}\n{_dump_yaml([entry])}", "  ")
 
 
 def _dump_yaml(value: Any) -> str:
@@ -193,7 +191,7 @@ _HEAD_BYTES = 1 << 16
 
 
 def _is_config(path: str) -> bool:
-    """Return whether a path ends like YAML, or is a JSON file that lists features."""
+    """Return whether a path is YAML, or JSON that lists features."""
     if not path.lower().endswith(".json") or not Path(path).is_file():
         return bool(_YAML_FILE.search(path))
     with Path(path).open("rb") as file:
@@ -201,7 +199,7 @@ def _is_config(path: str) -> bool:
 
 
 def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
-    """Return the configuration and the paths of the rows; "auto" if the first argument is also a path of rows."""
+    """Return the configuration, "auto" if missing, and the rows."""
     if config is not None and (_DATA_FILE.search(config) or set(config) & set("*?[")):
         if isinstance(rows, dict):
             raise click.UsageError(f"use either DATA, which {config} seems to be, or --{next(iter(rows))}, not both")
@@ -220,7 +218,7 @@ def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
 
 
 def _default_output(rows: Any) -> str | None:
-    """Return the default path of the dataset of one file or folder; None for other rows."""
+    """Return the default path of the dataset of one file or folder."""
     from daskprep.sources.file_source import has_known_format
 
     if not isinstance(rows, str) or not Path(rows).name.strip(".") or set(rows) & set("*?["):
@@ -240,10 +238,7 @@ def _make_preprocessor(
     read_options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
-    """Return the Preprocessor of a YAML file or "-", or of inferred features for "auto".
-
-    Raise UsageError for `style` or `targets` with a file.
-    """
+    """Return the Preprocessor of a file or "-", or of inferred features for "auto"."""
     if config == "auto":
         from daskprep.sources import as_source
 
@@ -273,7 +268,7 @@ _SAMPLE_ROWS = 10_000
 
 
 def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> list[str]:
-    """Return the plan of a write as lines of text, estimated by a fit on the first rows of one partition."""
+    """Return the plan of a write, estimated from a fit on first rows."""
     from daskprep.passes.assignment import take_sample
     from daskprep.sources import TableSource
     from daskprep.writing.memory import MemoryLimit
@@ -309,7 +304,7 @@ def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> li
 
 
 def _read_first_rows(source: Source) -> tuple[int, pa.Table]:
-    """Return the number and the table of the first partition that has rows."""
+    """Return number and table of the first partition with rows."""
     for number in range(source.npartitions):
         table = source.read(number, source.columns)
         if table.num_rows:

@@ -28,8 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
     0: success. 1: a problem with the data, the configuration, the dataset or the disk; from `check`, a finding. 2: a
-    command or option does not exist or was used wrongly; from `check`, any error. 130: interrupted. `arguments` follow
-    the name of the program; None: of this process.
+    command or option does not exist or was used wrongly; from `check`, any error. 130: interrupted.
     """
     command_line = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with messages_as_lines(command_line):
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_completion(context: click.Context, option: click.Parameter, shell: str | None) -> None:
-    """Print the completion script of a shell and exit; do nothing if `shell` is None."""
+    """Print the completion script of a shell and exit."""
     del option
     if shell is None or context.resilient_parsing:
         return
@@ -68,7 +67,7 @@ def _print_completion(context: click.Context, option: click.Parameter, shell: st
 
 
 class _Program(click.Group):
-    """Command group that lists commands in the order of typical use, and suggests names for unknown ones."""
+    """Command group in the order of typical use, which suggests names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -80,7 +79,6 @@ class _Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; raise click.Abort in place of KeyboardInterrupt."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:

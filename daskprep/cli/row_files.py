@@ -29,10 +29,7 @@ RowFormat = Literal["csv", "json", "parquet"]
 
 
 def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
-    """Yield the decoded rows of a split block by block: all features or `columns`, all rows or the first `rows`.
-
-    At least one table is yielded, even for a split without rows.
-    """
+    """Yield the decoded rows of a split block by block, at least one table."""
     names = _select_features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):
@@ -40,7 +37,6 @@ def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = 
 
 
 def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
-    """Return the named features, or all if `columns` is empty; raise ConfigError for an unknown one."""
     for name in columns:
         if name not in dataset.features:
             known = list(dataset.features)
@@ -51,7 +47,7 @@ def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str
 
 
 def _decode_block(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Table:
-    """Return the rows of a block that come before `stop`, one column for each feature."""
+    """Return the rows of a block that come before `stop`."""
     dataset, rows = split.dataset, split.layout.block_range(split.name, block)
     rows = rows[: max(stop - rows.start, 0)]
     stored = {one.name for one in split.layout.cells}
@@ -72,7 +68,7 @@ def _decode_block(split: Split, names: Sequence[str], block: int, stop: int) -> 
 def write_rows(
     tables: Iterable[pa.Table], kind: RowFormat, output: str | None, storage_options: Mapping[str, Any] | None = None
 ) -> None:
-    """Write tables in sequence to a path or URL, or CSV or JSON to standard output if `output` is None."""
+    """Write tables to a path or URL, or to standard output."""
     write_text = _write_csv if kind == "csv" else _write_json
     if output is None:
         write_text(tables, sys.stdout)
@@ -87,7 +83,6 @@ def write_rows(
 
 
 def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
-    """Write tables as Parquet with the schema of the first, which must exist."""
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:
@@ -96,7 +91,7 @@ def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
 
 
 def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
-    """Write a header and the rows of tables as CSV; lists are cells of JSON."""
+    """Write tables as CSV; lists are cells of JSON."""
     writer = csv.writer(file, lineterminator="\n")
     for number, table in enumerate(tables):
         if not number:
@@ -108,7 +103,7 @@ def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
 
 
 def _write_json(tables: Iterable[pa.Table], file: TextIO) -> None:
-    """Write the rows of tables as one JSON array of objects, a row per line."""
+    """Write tables as one JSON array of objects, a row per line."""
     separator = "[\n"
     for table in tables:
         for row in _iterate_rows(table):
@@ -123,7 +118,7 @@ def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 def _to_text_types(column: pa.Array) -> pa.Array:
-    """Convert a column to types of CSV and JSON: text for times, path or size for media, null for infinity."""
+    """Convert a column to types of CSV and JSON."""
     if pa.types.is_floating(column.type):
         # A float32 is printed with its shortest text: 0.1, not 0.10000000149.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())
@@ -143,7 +138,7 @@ def _to_text_types(column: pa.Array) -> pa.Array:
 
 @contextmanager
 def open_output(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
-    """Open a new file at a path or URL; it is created when the block ends, unless an exception is raised."""
+    """Open a new file, which is created when the block ends."""
     path = Path(output)
     # A pipe, a device or a link such as /dev/stdout must not be replaced by a new file.
     if "://" not in output and (path.is_symlink() or (path.exists() and not path.is_file())):

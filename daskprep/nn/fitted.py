@@ -21,7 +21,7 @@ Fitted: TypeAlias = tuple[dict[str, Feature], dict[str, Learned], tuple[str, ...
 
 
 def fitted_state(source: Source, targets: Iterable[str] | str | None) -> Fitted:
-    """Return features, fitted states and the names of targets; ConfigError for another object or an unknown target."""
+    """Return features, fitted states and the names of targets."""
     if isinstance(source, Dataset):
         features, learned, names = source.features, source.learned, source.targets
     elif isinstance(source, Preprocessor):
@@ -36,7 +36,7 @@ def fitted_state(source: Source, targets: Iterable[str] | str | None) -> Fitted:
 
 
 def check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ConfigError, which starts with `option`, for a name that is not known."""
+    """Raise ConfigError for a name that is not known."""
     known = list(known)
     for name in names:
         if name not in known:
@@ -46,7 +46,7 @@ def check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None
 
 
 def column_of(batch: Mapping[str, Tensor], name: str) -> Tensor:
-    """Return a tensor of a batch; raise ColumnError if it is missing."""
+    """Return a tensor of a batch; ColumnError if it is missing."""
     if name not in batch:
         raise ColumnError(
             f'the batch has no "{name}", only {", ".join(batch)}: select it with columns= of the loader, or pass the '
@@ -56,7 +56,7 @@ def column_of(batch: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
-    """Return the old and the new ids of the tokens of both states; ConfigError if bins or buckets differ."""
+    """Return the old and the new ids of the tokens of both states."""
     if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
         raise ConfigError(
             f'"{name}" has other bins or buckets than before, so old ids have another meaning: fit with the edges of '
@@ -76,7 +76,7 @@ def match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
 def replace_rows(
     parameter: torch.nn.Parameter, values: Tensor, old: Tensor, new: Tensor, optimizer: torch.optim.Optimizer | None
 ) -> None:
-    """Set a parameter to `values`, with its rows `old` as the rows `new`; also in the state of an optimizer."""
+    """Set a parameter to `values`, with its rows `old` as rows `new`."""
 
     def copy_rows(source: Tensor, target: Tensor) -> Tensor:
         target[new.to(target.device)] = source[old.to(source.device)]

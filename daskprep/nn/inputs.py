@@ -26,7 +26,7 @@ _DEVIATION = 0.01  # of new embeddings; with 1, the default of torch, rare value
 
 
 class _Numbers(torch.nn.Module):
-    """Numbers and marks as floats, less `center` and divided by `scale` if these are set."""
+    """Numbers as floats, less `center` and divided by `scale`."""
 
     center: Tensor | None
     scale: Tensor
@@ -43,7 +43,7 @@ class _Numbers(torch.nn.Module):
 
 
 class _Embedding(torch.nn.Embedding):
-    """An embedding of one id per row; the id `unknown`, which no training row may have, starts as zeros."""
+    """An embedding of one id per row; the id `unknown` starts as zeros."""
 
     def __init__(self, size: int, width: int, unknown: int | None) -> None:
         super().__init__(size, width)
@@ -60,7 +60,7 @@ class _Embedding(torch.nn.Embedding):
 
 
 class _TokenMean(_Embedding):
-    """The mean embedding of the tokens of each row, without padding; zeros for rows without tokens.
+    """The mean embedding of the tokens of each row; zeros without tokens.
 
     Rows are ids, a flag for each token of the vocabulary (multi-hot), or the count of each (bag).
     """
@@ -85,7 +85,7 @@ class _TokenMean(_Embedding):
 
 
 class _Custom(torch.nn.Module):
-    """A module of the user, whose result is flattened; a run on one row of zeros determines its width."""
+    """A module of the user, whose result is flattened."""
 
     def __init__(self, name: str, module: torch.nn.Module, example: Tensor) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class _Custom(torch.nn.Module):
 
 
 class Inputs(torch.nn.Module):
-    """Turn a batch into one tensor of shape (rows, `width`): numbers next to embeddings of ids.
+    """Turn a batch into one tensor: numbers next to embeddings of ids.
 
     - Numbers, vectors, piecewise-linear encodings, binaries, missing indicators and dates with chosen parts are passed
       through. Target encodings of a number are standardized.
@@ -207,7 +207,7 @@ class Inputs(torch.nn.Module):
         self.register_buffer("_like", torch.zeros(()), persistent=False)  # has the dtype of the module
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the inputs of a model, of shape (rows, `width`); raise ColumnError if the batch lacks an output."""
+        """Return the inputs of a model, of shape (rows, `width`)."""
         if not isinstance(batch, Mapping):
             raise ConfigError(
                 f"a batch is a mapping of tensors by output, not a {type(batch).__name__}: of a pair of inputs and "
@@ -253,10 +253,7 @@ class Inputs(torch.nn.Module):
 def _make_encoder(
     name: str, feature: Feature, learned: Any, example: Tensor, size: int | None, *, left: bool
 ) -> torch.nn.Module:
-    """Return the module for an output; raise ConfigError for outputs that need a module of the user.
-
-    `example` is a batch of 0 rows, `size` the size of an embedding, and `left` whether rows are padded on the left.
-    """
+    """Return the module for an output; `example` is a batch of 0 rows."""
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
     is_series, meaning = feature.kind in ("timeseries", "boxes", "keypoints"), feature.semantic_type
     vocabulary, ids = getattr(learned, "vocabulary", None), getattr(learned, "num_embeddings", 0)
@@ -288,5 +285,5 @@ def _make_encoder(
 
 
 def _divisors(scale: np.ndarray) -> list[Any]:
-    """Return the numbers of an array to divide by, with 1 in place of 0."""
+    """Return the numbers to divide by, with 1 in place of 0."""
     return np.where(scale > 0, scale, scale.dtype.type(1)).tolist()  # type: ignore[no-any-return]

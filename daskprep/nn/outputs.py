@@ -26,7 +26,7 @@ from daskprep.rows.predictions import (
 
 
 class _Head(torch.nn.Linear):
-    """Scores of a target, which are its predictions, and their loss by row; squared errors in this class."""
+    """Scores of a target, and their squared errors by row."""
 
     class_weights: Tensor | None
 
@@ -36,7 +36,7 @@ class _Head(torch.nn.Linear):
         self.register_buffer("class_weights", None if weights is None else torch.from_numpy(weights), persistent=False)
 
     def adopt(self, new: _Head, ids: tuple[Tensor, Tensor], optimizer: torch.optim.Optimizer | None) -> None:
-        """Take the size and the class weights of a new head; scores `ids[0]` become the scores `ids[1]`."""
+        """Take a new head; scores `ids[0]` become the scores `ids[1]`."""
         for parameter, values in zip(self.parameters(), new.parameters(), strict=True):
             replace_rows(parameter, values, *ids, optimizer)
         self.out_features = new.out_features
@@ -44,7 +44,7 @@ class _Head(torch.nn.Linear):
             self.class_weights = new.class_weights.to(self.weight.device)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores, of shape (rows,) or (rows, scores); ConfigError for a hidden layer of another width."""
+        """Return the scores, of shape (rows,) or (rows, scores)."""
         if hidden.shape[-1:] != (self.in_features,):
             raise ConfigError(
                 f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, {self.in_features}): set "
@@ -57,13 +57,12 @@ class _Head(torch.nn.Linear):
         return self.scores(hidden)
 
     def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Return the loss of each row."""
         scores = self.scores(hidden)
         return (scores - target.to(scores.dtype)).square().mean(1)
 
 
 class _NumberHead(_Head):
-    """Scores in standard deviations of the encoded target; predictions are in its units."""
+    """Scores in standard deviations; predictions in the target's units."""
 
     def __init__(self, in_features: int, decoder: OutputDecoder, weights: np.ndarray | None = None) -> None:
         super().__init__(in_features, decoder)
@@ -105,7 +104,7 @@ class _BinaryHead(_Head):
 
 
 class _SetHead(_Head):
-    """Binary cross entropy of each token (multi-label), as the mean over the vocabulary."""
+    """Binary cross entropy of each token (multi-label)."""
 
     def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
         scores = self.scores(hidden)
@@ -121,7 +120,7 @@ _HEADS: dict[type[OutputDecoder], type[_Head]] = {
 
 
 class Outputs(torch.nn.Module):
-    """Predict the targets from a hidden layer: a linear head for each target, and its loss.
+    """Predict the targets: a linear head and a loss for each.
 
     Predictions are as ``Preprocessor.predictions`` takes them. Losses are means over rows:
 
@@ -194,7 +193,7 @@ class Outputs(torch.nn.Module):
             self.heads.append(head(in_features, decoder, source.class_weights(name) if is_weighted else None))
 
     def forward(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the predictions by target: logits, and numbers in the units of the encoded target."""
+        """Return the predictions: logits, and numbers in encoded units."""
         return {name: head(hidden) for name, head in zip(self.names, self.heads, strict=True)}
 
     def losses(
@@ -227,7 +226,7 @@ class Outputs(torch.nn.Module):
         return torch.stack(list(self.losses(hidden, batch, weights).values())).sum()
 
     def extend(self, source: Source, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Adopt the classes and scales of a Preprocessor that was fitted again or grown: classes keep their weights.
+        """Adopt the classes and scales of a Preprocessor fitted again.
 
         Parameters
         ----------

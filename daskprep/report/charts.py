@@ -17,7 +17,7 @@ from daskprep.summaries import Quantiles
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Base class of charts, with a title and a note that is shown below."""
+    """A chart with a title and a note that is shown below."""
 
     title: str
     note: str = ""
@@ -46,9 +46,9 @@ class Bars(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Band(Chart):
-    """Mean at each position by split, and the range from `low` to `high` of the first split.
+    """Mean at each position by split, and the range of the first split.
 
-    If there are fewer points than `positions`, each point is the mean of neighboring positions.
+    With fewer points than `positions`, each is the mean of neighboring positions.
     """
 
     positions: int
@@ -59,14 +59,14 @@ class Band(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class TableChart(Chart):
-    """Table of values; the first row contains the column names, and the first column the row names."""
+    """Table of values, with names in the first row and column."""
 
     rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Chart):
-    """PNG files with captions; `is_audio`: drawings of audio over time, as wide as the page allows."""
+    """PNG files with captions; `is_audio`: drawings of audio over time."""
 
     pictures: Sequence[tuple[bytes, str]]
     is_audio: bool = False
@@ -91,7 +91,7 @@ _MAX_DAYS, _MAX_MONTH_DAYS = 62, 1_860  # longest ranges with bins of days and o
 
 
 def nice_ticks(low: float, high: float, *, integers_only: bool = False) -> list[float]:
-    """Return up to six round numbers within a range; only integers with `integers_only`.
+    """Return up to six round numbers within a range.
 
     >>> nice_ticks(0.0, 97.0), nice_ticks(-0.31, 0.42), nice_ticks(0.5, 9.5, integers_only=True)
     ([0.0, 25.0, 50.0, 75.0], [-0.2, 0.0, 0.2, 0.4], [2.0, 4.0, 6.0, 8.0])
@@ -108,9 +108,9 @@ def nice_ticks(low: float, high: float, *, integers_only: bool = False) -> list[
 
 
 def make_formatter(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bool]:
-    """Return a function that formats the values as text, and whether all values are integers.
+    """Return a function that formats the values, and whether all are integers.
 
-    The function rounds off the noise of float32, and writes years without commas.
+    It rounds off the noise of float32, and writes years without commas.
     """
     all_values = np.concatenate([[], *values])
     low, high = (float(all_values.min()), float(all_values.max())) if len(all_values) else (0.0, 0.0)
@@ -129,7 +129,7 @@ def make_formatter(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str]
 
 
 def bin_numbers(title: str, spreads: Mapping[str, Quantiles]) -> Histogram:
-    """Return the histogram of numbers by split; its axis is logarithmic if they are strongly skewed."""
+    """Return the histogram of numbers; logarithmic if they are skewed."""
     values = {
         split: (spread.values().clip(-_MAX_VALUE, _MAX_VALUE), spread.counts) for split, spread in spreads.items()
     }
@@ -152,7 +152,7 @@ def _make_histogram(
     names: Sequence[str],
     note: str = "",
 ) -> Histogram:
-    """Return a histogram; its note has the number of values outside of the edges."""
+    """Return a histogram; its note counts the values outside."""
     counts = {
         split: np.histogram(one, edges, weights=amounts)[0].astype(np.int64) for split, (one, amounts) in values.items()
     }
@@ -164,7 +164,7 @@ def _make_histogram(
 
 
 def _name_bins(edges: Sequence[float], format_number: Callable[[float], str], *, is_integer: bool) -> list[str]:
-    """Return the names of the bins, "low to high"; bins of integers name the integers in them."""
+    """Return the names of the bins, "low to high"."""
     if not is_integer:
         return [f"{low} to {high}" for low, high in pairwise(map(format_number, edges))]
     bins = [(math.ceil(low), math.ceil(high) - 1) for low, high in pairwise(edges)]
@@ -172,7 +172,7 @@ def _name_bins(edges: Sequence[float], format_number: Callable[[float], str], *,
 
 
 def _find_log_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float] | None:
-    """Return the range of a logarithmic axis; None if the values are not skewed enough, or some are negative."""
+    """Return the range of a logarithmic axis; None for a linear one."""
     noise = 1e-6 * float(np.abs(all_values).max(initial=0))
     if not noise or noise > _MAX_PLAIN_NUMBER or all_values.min() < -noise:
         return None
@@ -182,7 +182,6 @@ def _find_log_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float,
 
 
 def _bin_logarithms(title: str, values: Mapping[str, Values], low: float, high: float) -> Histogram:
-    """Return the histogram of the logarithms of values between `low` and `high`."""
     first, last = math.log10(low), math.log10(high)
     edges = np.linspace(first, last + (last - first) * 1e-9, _BINS + 1)
     marks = [float(f"{factor}e{power}") for power in range(math.floor(first), math.ceil(last)) for factor in (1, 3)]
@@ -198,7 +197,7 @@ def _bin_logarithms(title: str, values: Mapping[str, Values], low: float, high: 
 
 
 def bin_lengths(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
-    """Return the histogram of the lengths of rows by split; ``lengths[split][n]`` is the number of rows of length n."""
+    """Return the histogram of the numbers of rows of each length."""
     longest = max(len(counts) for counts in lengths.values()) - 1
     width = -(-(longest + 1) // _BINS)
     edges = np.arange(0, longest + 1 + width, width) - 0.5
@@ -215,7 +214,7 @@ def bin_lengths(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
 def bin_classes(
     title: str, counts: Mapping[str, np.ndarray], names: Sequence[str], label_step: int = 1, unit: str = "row"
 ) -> Histogram:
-    """Return counts of ordered classes by split as a histogram; every `label_step`-th class is named below."""
+    """Return counts of ordered classes by split as a histogram."""
     return Histogram(
         title=title,
         edges=np.arange(len(names) + 1) - 0.5,
@@ -228,7 +227,7 @@ def bin_classes(
 
 
 def bin_dates(title: str, days: Mapping[str, Quantiles]) -> Histogram:
-    """Return the histogram of days since 1970 by split, in bins of days, months or years depending on their range."""
+    """Return the histogram of days since 1970 in days, months or years."""
     low, high = _choose_range(*_merge_values({split: (one.values(), one.counts) for split, one in days.items()}))
     unit = "D" if high - low <= _MAX_DAYS else "M" if high - low <= _MAX_MONTH_DAYS else "Y"
     first, last = _convert_days(np.array([low, high]), unit).astype(int)
@@ -246,7 +245,7 @@ def bin_dates(title: str, days: Mapping[str, Quantiles]) -> Histogram:
 
 
 def _convert_days(days: np.ndarray, unit: str) -> np.ndarray:
-    """Return days since 1970 as a number of days ("D"), months ("M") or years ("Y") since 1970."""
+    """Return days since 1970 as days, months or years since 1970."""
     positions: np.ndarray = np.rint(days).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.float64)
     return positions
 
@@ -257,7 +256,7 @@ def _merge_values(values: Mapping[str, Values]) -> Values:
 
 
 def _find_quantiles(all_values: np.ndarray, weights: np.ndarray, *middle: float) -> list[float]:
-    """Return the 0.5 % quantile, the quantiles `middle`, and the 99.5 % quantile of weighted values."""
+    """Return the quantiles 0.5 %, `middle` and 99.5 %."""
     order = np.argsort(all_values)
     running = np.cumsum(weights[order])
     low = np.searchsorted(running, _TAIL_SHARE * running[-1], "right")
@@ -267,7 +266,7 @@ def _find_quantiles(all_values: np.ndarray, weights: np.ndarray, *middle: float)
 
 
 def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return the range of the axis: all values, except for tails that are far outside of the middle 99 %."""
+    """Return the range of the axis, without tails that are far outside."""
     low, high = float(all_values.min()), float(all_values.max())
     first, last = _find_quantiles(all_values, weights)
     width = last - first
@@ -277,7 +276,7 @@ def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, f
 
 
 def _choose_edges(all_values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return the edges of up to 40 bins within a range; values on a grid result in bins of equal numbers of steps."""
+    """Return the edges of up to 40 bins, of equal numbers of grid points."""
     shown = np.unique(all_values[(all_values >= low) & (all_values <= high)])
     # Narrower bins could not be represented as doubles.
     finest = max(_MIN_RELATIVE_WIDTH * max(abs(low), abs(high)), _MIN_GAP)
@@ -308,17 +307,17 @@ def draw(chart: Chart) -> Markup:
 
 
 def draw_bar(length: float) -> Markup:
-    """Return a bar with `length` from 0 to 1 of the available width."""
+    """Return a bar of `length` 0 to 1."""
     return _svg([element("g", _rect(0, 0, length * _WIDTH, 10), class_="train")], None, 10.0)
 
 
 def draw_legend(splits: Iterable[str]) -> Markup:
-    """Return the names of splits, each with its color."""
+    """Return the names of splits in their colors."""
     return element("p", *(element("span", split, class_=f"key {split}") for split in splits), class_="legend")
 
 
 def draw_table(rows: Sequence[Sequence[str]], kind: str) -> Markup:
-    """Return a table with the CSS class `kind`; the first row contains column names, or only empty cells."""
+    """Return a table of a CSS class; the first row is the head."""
     head, *body = rows
     lines = [element("tr", *(element("th", cell, scope="col") for cell in head))] if any(head) else []
     lines += [
@@ -329,13 +328,11 @@ def draw_table(rows: Sequence[Sequence[str]], kind: str) -> Markup:
 
 @functools.singledispatch
 def _draw_body(chart: Chart) -> Markup:
-    """Return a chart without its title and note."""
     raise NotImplementedError(type(chart).__name__)
 
 
 @_draw_body.register
 def _(chart: Histogram) -> Markup:
-    """Return counts as bars of the first split and outlines of further splits, above an axis with ticks."""
     shares = {split: one / max(chart.totals[split], 1) for split, one in chart.counts.items()}
     top = max([1e-9, *(float(one.max(initial=0)) for one in shares.values())])
     low, high = float(chart.edges[0]), float(chart.edges[-1])
@@ -349,7 +346,7 @@ def _(chart: Histogram) -> Markup:
 
 
 def _draw_column(chart: Histogram, split: str, index: int, x: np.ndarray, height: float) -> Markup:
-    """Return a bin as a bar, with a tooltip of its counts; `x` are pixel positions of edges, `height` is 0 to 1."""
+    """Return a bin as a bar of `height` 0 to 1, with its counts."""
     amounts = [
         f"{name} {format_count(int(counts[index]), chart.unit)} "
         f"({format_share(int(counts[index]), max(chart.totals[name], 1))})"
@@ -364,7 +361,7 @@ def _draw_column(chart: Histogram, split: str, index: int, x: np.ndarray, height
 
 
 def _draw_steps(split: str, x: np.ndarray, heights: np.ndarray) -> Markup:
-    """Return the outline of a histogram of a further split; `heights` are 0 to 1."""
+    """Return the outline of a histogram of a further split."""
     y = (1 - heights) * _HEIGHT
     points = "".join(f"H{_format_number(right)}V{_format_number(one)}" for right, one in zip(x[:-1], y, strict=True))
     return element(
@@ -376,7 +373,6 @@ def _draw_steps(split: str, x: np.ndarray, heights: np.ndarray) -> Markup:
 
 @_draw_body.register
 def _(chart: Bars) -> Markup:
-    """Return a table of a row per label: the bars of its shares, and share and count by split."""
     shares = {split: [one / max(chart.totals[split], 1) for one in counts] for split, counts in chart.counts.items()}
     top = max([1e-9, *(one for counts in shares.values() for one in counts)])
     head = [element("th", "", scope="col"), element("th", "", class_="bar", scope="col")]
@@ -393,7 +389,6 @@ def _(chart: Bars) -> Markup:
 
 
 def _draw_bar_group(shares: Mapping[str, Sequence[float]], index: int, top: float) -> Markup:
-    """Return the bars of one label, one per split; `top` is the share of the longest bar."""
     height = 12.0 / len(shares)
     bars = []
     for row, (split, one) in enumerate(shares.items()):
@@ -404,7 +399,6 @@ def _draw_bar_group(shares: Mapping[str, Sequence[float]], index: int, top: floa
 
 @_draw_body.register
 def _(chart: Band) -> Markup:
-    """Return lines of the means by split over the band of the first split, with an axis of positions."""
     all_values = np.concatenate([chart.low, chart.high, *chart.means.values()])
     low, high = float(all_values.min()), float(all_values.max())
     height = (high - low) or 1.0
@@ -432,7 +426,6 @@ def _(chart: TableChart) -> Markup:
 
 @_draw_body.register
 def _(chart: Pictures) -> Markup:
-    """Return figures of images embedded as base64, each with its axes, caption and audio."""
     figures = []
     for index, (data, caption) in enumerate(chart.pictures):
         parts = [element("img", src=_data_url("image/png", data), alt=caption, loading="lazy")]
@@ -469,7 +462,7 @@ def _rect(x: float, y: float, width: float, height: float, kind: str | None = No
 
 
 def _axis(ticks: Sequence[tuple[float, str]]) -> Markup:
-    """Return the labels below a chart, as HTML because text in the SVG would be stretched; `ticks` are in percent."""
+    """Return the labels below a chart; `ticks` are in percent."""
     marks = []
     for percent, text in ticks:
         # Centered labels at the ends would extend beyond the page.

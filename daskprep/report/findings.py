@@ -33,7 +33,7 @@ _MAX_POSITION_VALUE = 1e140  # larger numbers are clipped in means and deviation
 
 @dataclass(frozen=True)
 class Column:
-    """Output of a dataset with its feature, and the learned state of that output; `name` is the feature's name."""
+    """Output of a dataset, with its feature and learned state."""
 
     name: str
     output: Output
@@ -56,14 +56,14 @@ class ClassTally(Summary):
 
 @dataclass(frozen=True)
 class TokenTally(ClassTally):
-    """Count of each token by id, and in `lengths` the number of rows with 0, 1, 2, ... tokens."""
+    """Count of each token by id, and of rows of each length."""
 
     lengths: np.ndarray
 
 
 @dataclass(frozen=True)
 class DateTally(Summary):
-    """Distribution of days since 1970, and counts of weekdays (Monday first) and hours."""
+    """Counts of days since 1970, weekdays (Monday first) and hours."""
 
     days: Quantiles
     weekdays: np.ndarray
@@ -80,7 +80,7 @@ class H3Tally(Summary):
 
 @dataclass(frozen=True)
 class PositionSums(Summary):
-    """Number of rows, sums and sums of squares by position in a row, and the range over all positions."""
+    """Sums and sums of squares by position in a row, and the range."""
 
     rows: int
     sums: np.ndarray
@@ -98,7 +98,7 @@ class PositionSums(Summary):
 
 
 def compute_mean(numbers: Quantiles) -> float:
-    """Return the mean of numbers; the numbers of a bucket count as its middle."""
+    """Return the mean of numbers."""
     values = numbers.values()
     # Weighted by shares, because a sum of very large doubles would overflow.
     mean = float(values @ (numbers.counts / numbers.count))
@@ -106,20 +106,20 @@ def compute_mean(numbers: Quantiles) -> float:
 
 
 def compute_deviation(numbers: Quantiles) -> float:
-    """Return the standard deviation of numbers (of the population); the numbers of a bucket count as its middle."""
+    """Return the standard deviation of numbers (of the population)."""
     halves = numbers.values() / 2 - compute_mean(numbers) / 2  # the difference of two large doubles would overflow
     largest = float(np.abs(halves).max())
     return largest and 2 * largest * math.sqrt(float((halves / largest) ** 2 @ (numbers.counts / numbers.count)))
 
 
 def count_zeros(numbers: Quantiles) -> int:
-    """Return how often 0 occurs; decoded values of a normalized feature have rounding errors of float32."""
+    """Return how often 0 occurs, up to rounding errors of float32."""
     sizes = np.abs(numbers.values())
     return int(numbers.counts[sizes <= _FLOAT32_NOISE * sizes.max()].sum())
 
 
 def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
-    """Return the distribution of numbers before normalization, without missing values."""
+    """Return the distribution of numbers before normalization."""
     return Quantiles.of(column.feature.decode(rows, column.learned).drop_null().to_numpy())
 
 
@@ -130,7 +130,7 @@ def count_classes(column: Column, rows: np.ndarray) -> ClassTally:
 
 
 def count_tokens(column: Column, rows: np.ndarray) -> TokenTally:
-    """Count token ids without padding; bags (rows, 2, length) contain ids and the count of each id."""
+    """Count token ids without padding; bags have counts of ids."""
     ids, repeats = (rows[:, 0], rows[:, 1].ravel()) if rows.ndim == 3 else (rows, None)
     size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
     # Weighted bincount returns doubles, in which sums of integers are exact.
@@ -154,7 +154,7 @@ def count_h3_cells(column: Column, rows: np.ndarray) -> H3Tally:
 
 
 def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
-    """Return sums, sums of squares and the range of numbers by position in a row; values over 1e140 are clipped."""
+    """Return sums and the range of numbers by position in a row."""
     flat = rows.reshape(len(rows), -1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
     if max(-low, high) > _MAX_POSITION_VALUE:
@@ -164,7 +164,7 @@ def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
 
 
 def measure_other(column: Column, rows: np.ndarray) -> Summary:
-    """Measure the rows of a custom feature type; values that are not finite count as 0."""
+    """Measure a custom type; values that are not finite count as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
     return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)
 
@@ -183,7 +183,7 @@ _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
 
 def _has_unknown(column: Column) -> bool:
-    """Return whether some training values of a category are ``<UNK>``, id 0, and not missing."""
+    """Return whether some training values of a category are ``<UNK>``."""
     if not (isinstance(column.feature, Category) and isinstance(column.learned, LearnedCategory)):
         return False
     counts = column.feature._training_counts(column.learned) if column.learned.has_unknown else {}
@@ -191,18 +191,15 @@ def _has_unknown(column: Column) -> bool:
 
 
 class RowSample:
-    """Random sample of up to 10,000 rows of the scalar numbers and classes, and counts of equal rows among all rows.
+    """Random sample of up to 10,000 rows of numbers and classes, and counts of equal rows.
 
-    The selected rows depend only on the number of rows. They are taken from windows of rows that are read anyway, so
-    that no block is read twice.
-
-    `columns` are the outputs with one number or class per row. `equal` has hashes of the distinct rows, and how often
-    each occurs; it is empty if the dataset has other outputs as well. Rows with ``<UNK>`` in an output of
-    `with_unknown`, which may be of different values, are left out.
+    The selected rows depend only on the number of rows, and are taken from windows that are read anyway. `columns` are
+    the outputs with one number or class per row. `equal` has hashes of the distinct rows, and how often each occurs; it
+    is empty if the dataset has other outputs as well. Rows with ``<UNK>`` in an output of `with_unknown`, which may be
+    of different values, are left out.
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
-        """Choose the scalar columns of numbers and classes, and the sorted positions of the sampled rows."""
         scalar_types = ("numbers", "classes")
         self.columns = [one for one in columns if one.output.is_scalar and one.feature.semantic_type in scalar_types]
         self.equal = DistinctValues()
@@ -214,14 +211,14 @@ class RowSample:
         self._parts: list[_SamplePart] = []
 
     def sample_window(self, arrays: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
-        """Return the sampled rows of the window [start, stop) by output, and counts of its equal rows."""
+        """Return the sampled rows of a window, and counts of its equal rows."""
         first, last = np.searchsorted(self._sampled, [start, stop])
         rows = {one.output.name: arrays[one.output.name] for one in self.columns}
         sampled = {name: array[self._sampled[first:last] - start] for name, array in rows.items()}
         return sampled, self._count_equal_rows(rows)
 
     def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
-        """Return the hashes of rows and their counts; empty if the columns are not all outputs."""
+        """Return the hashes of rows and their counts."""
         if not (rows and self._are_all):
             return DistinctValues()
         hashes = np.zeros(1, np.uint64)
@@ -239,10 +236,7 @@ class RowSample:
         self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return the sampled encoded rows: numbers as float64, classes as int64.
-
-        Missing numbers are replaced by a value below the minimum.
-        """
+        """Return the sampled encoded rows; missing numbers are below the minimum."""
         types = {
             one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
         }
@@ -252,9 +246,9 @@ class RowSample:
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the association of all pairs of columns, from 1 (one determines the other) to 0, the strongest first.
+    """Return the associations of all pairs of columns, from 1 to 0.
 
-    Columns with a single value are left out. Each pair has "first", "second", "measure" and "strength".
+    Columns with a single value are left out.
     """
     rows = rows[[name for name in rows if len(rows[name].unique()) > 1]]
     groups = {name: _group_values(rows[name]) for name in rows}
@@ -275,7 +269,7 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
-    """Return by (column, target) how well each column alone predicts each target, from 1 (without errors) to 0."""
+    """Return how well each column predicts each target, from 1 to 0."""
     groups = {str(name): _group_values(rows[name]) for name in rows}
     # Rows with equal numbers are put in random order, because the source may be sorted by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
@@ -293,15 +287,12 @@ def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple
 
 
 def find_leaks(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Return the pairs (column, target) where the column alone predicts the target almost without errors."""
+    """Return the pairs of a column and the target that it predicts."""
     return [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]
 
 
 def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return the pairs of outputs with equal decoded values in all sampled rows.
-
-    Two outputs of one source column, and outputs with a single value, are left out.
-    """
+    """Return the pairs of outputs, of two source columns, with equal decoded values."""
     if len(rows) < _MIN_EQUAL_ROWS:
         return []
     pairs = []
@@ -330,7 +321,7 @@ def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
 
 
 def _group_values(values: pd.Series) -> np.ndarray:
-    """Return a small group id per row: the rank of its class by frequency, or the quantile bin of its number."""
+    """Return a small group id per row, of its class or its quantile."""
     if values.dtype == np.float64:
         return np.minimum(values.rank(pct=True).to_numpy() * _BINS, _BINS - 1).astype(np.int64)
     ranks = pd.Series(range(values.nunique()), values.value_counts().index)
@@ -338,7 +329,7 @@ def _group_values(values: pd.Series) -> np.ndarray:
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cramér's V of two columns of group ids, with the bias correction for few rows in many classes."""
+    """Return Cramér's V of two columns of group ids, without its bias."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
@@ -350,7 +341,7 @@ def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _correlation_ratio(groups: np.ndarray, ranks: np.ndarray) -> float:
-    """Return the correlation ratio of ranks by group, corrected for chance; squares of `ranks` must add up to 1."""
+    """Return the correlation ratio of ranks, corrected for chance."""
     counts = np.bincount(groups)
     explained = float((np.bincount(groups, ranks) ** 2 / np.maximum(counts, 1)).sum())
     if not (degrees_of_freedom := len(ranks) - int(np.count_nonzero(counts))):
@@ -373,10 +364,10 @@ _LINEAR_NORMALIZATIONS = frozenset({None, "zscore", "minmax", "iq", "robust"})  
 def summarize_findings(
     dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput, sample: RowSample
 ) -> dict[str, Any]:
-    """Return features, alerts and associations as JSON values with the schema docs/report.schema.json.
+    """Return features, alerts and associations, with the schema docs/report.schema.json.
 
-    `summaries` are the results of measures over all rows, by output and split. The first split is the reference for
-    drift. `sample` contains rows of that split, from which associations are computed.
+    `summaries` are the results of measures by output and split. The first split is the reference for drift; `sample`
+    has rows of it.
     """
     rows = sample.frame()
     pairs = associate(rows)
@@ -410,15 +401,15 @@ def summarize_findings(
     alerts += [] if dataset.metadata.get("balance") else _find_duplicates(sample.equal, sample.with_unknown)
     shared = describe_duplicates(dataset.layout, dataset.duplicates or {})
     alerts += [{"kind": "shared-rows", "feature": None, "text": text} for text in shared]
-    dataset_facts = {
-        "rows": dict(dataset.layout.rows),
-        "features": len(dataset.features),
-        "targets": list(dataset.targets),
-    }
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "dataset": {"version": dataset.version} | dataset_facts,
+        "dataset": {
+            "version": dataset.version,
+            "rows": dict(dataset.layout.rows),
+            "features": len(dataset.features),
+            "targets": list(dataset.targets),
+        },
         "features": features,
         "alerts": alerts,
         "losses": None if (losses := dataset.losses()) is None else losses.to_dict("records"),
@@ -428,7 +419,7 @@ def summarize_findings(
 
 
 def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return an alert if more than 1 % of the rows equal an earlier one; `rows` are hashes of rows and their counts."""
+    """Return an alert if over 1 % of the rows equal an earlier one."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
@@ -441,7 +432,7 @@ def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[
 
 
 def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
-    """Return, by output, the strongest association with any target; `pairs` must be sorted, the strongest first."""
+    """Return the strongest association with a target by output."""
     strongest: dict[str, float] = {}
     for pair in pairs:
         if len(names := {pair["first"], pair["second"]} - set(targets)) == 1:
@@ -450,7 +441,7 @@ def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence
 
 
 def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name, type and counts of a feature; distinct values are counted in the first split."""
+    """Return name, type and counts of a feature."""
     learned, counts = dataset.learned[column.name], dataset.missing_counts
     missing = None
     if counts is not None:
@@ -468,7 +459,7 @@ def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, A
 
 
 def _count_distinct(result: Any) -> int | None:
-    """Return the number of distinct values in the result of a measure; None if it is not exact or has none."""
+    """Return the distinct values of a measure; None if not exact."""
     if isinstance(result, ClassTally):
         return int(np.count_nonzero(result.counts))
     summary = result.days if isinstance(result, DateTally) else result
@@ -476,7 +467,7 @@ def _count_distinct(result: Any) -> int | None:
 
 
 def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
-    """Yield kind and text of the alerts of a feature; `first` is the result of its measure for the first split."""
+    """Yield kind and text of the alerts of a feature."""
     distinct = facts["distinct"]
     if distinct == 1:
         yield "constant", "has a single value"
@@ -503,7 +494,7 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
 
 
 def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
-    """Return the two most frequent tokens that differ only in case; [] if all differ."""
+    """Return the two most frequent tokens that differ only in case."""
     if vocabulary is None or not len(vocabulary):
         return []
     folded = pc.utf8_lower(vocabulary.tokens)
@@ -514,7 +505,7 @@ def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
 
 
 def _suggest_normalization(numbers: Quantiles) -> str | None:
-    """Return the remedy for numbers with one tail far longer than the other; None if they are not skewed."""
+    """Return the remedy for skewed numbers; None for others."""
     low, middle, high = ends = numbers.quantiles(np.array([0.01, 0.5, 0.99])) / 2
     if (ratio := _tail_ratio(ends)) <= _MIN_SKEW:
         return None
@@ -528,13 +519,13 @@ def _suggest_normalization(numbers: Quantiles) -> str | None:
 
 
 def _tail_ratio(ends: np.ndarray) -> float:
-    """Return the ratio of the longer tail to the shorter one; `ends` are a low quantile, the median and a high one."""
+    """Return the ratio of the longer tail to the shorter one."""
     shorter, longer = sorted(np.diff(ends).tolist())
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
 
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
-    """Return the population stability index of each further split against the first, and whether it is high.
+    """Return the population stability index of each further split, and whether it is high.
 
     It is high if it exceeds 0.2 and is no chance result of one of `columns`, by the rule of `Preprocessor.check`.
     """
@@ -550,10 +541,7 @@ def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tu
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the row counts of two splits in common bins; None for measures without bins.
-
-    Bins are the most frequent classes of the first split and one for the rest, or deciles of its numbers.
-    """
+    """Return the rows of two splits in the frequent classes or deciles of the first."""
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
         bins = choose_bins(one, max(len(one), len(two)))

@@ -64,7 +64,7 @@ _POLICY = f"{_SOURCES}; script-src 'sha256-{_DIGEST}'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
-    """Return the report of a dataset as a self-contained HTML page, and its findings; both are deterministic."""
+    """Return the report of a dataset as an HTML page, and its findings."""
     shown = set(islice(dataset.features, _MAX_FEATURES))
     columns = [column for column in list_columns(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
@@ -116,7 +116,6 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
 
 
 def _tiles(dataset: Dataset) -> Markup:
-    """Return the main numbers of a dataset: rows, features and sizes."""
     rows = sum(dataset.layout.rows.values())
     tiles = {
         "rows": f"{rows:,}",
@@ -130,7 +129,6 @@ def _tiles(dataset: Dataset) -> Markup:
 
 
 def _splits(dataset: Dataset) -> Markup:
-    """Return a card with rows, share, blocks and bytes of each split, and a note on unusable rows."""
     layout, total_rows = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
     for name, entry in dataset.file_entries:
@@ -148,7 +146,6 @@ def _splits(dataset: Dataset) -> Markup:
 
 
 def _first_rows(split: Split) -> Markup:
-    """Return a card with the first decoded rows of a split, and a note on imputed cells."""
     head, *rows = read_first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
     if split.dataset.manifest.missing_cells is None:
@@ -166,7 +163,6 @@ def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
 
 
 def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
-    """Return a heading and a list of the first alerts; empty if there are none."""
     links, alerts = _links(findings), findings["alerts"]
     shown = [
         element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
@@ -179,7 +175,7 @@ def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
 
 
 def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str, Sequence[Chart]]) -> Markup:
-    """Return a card with one table row per feature: type, missing, distinct, small bars, association and drift."""
+    """Return a card with a table row for each feature."""
     links, others = _links(findings), list(dataset.splits)[1:]
     drifting = [f"drift in {split}" for split in others]
     with_target = ["with target"] * bool(dataset.targets)
@@ -198,7 +194,7 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
 
 
 def _small_bars(charts: Sequence[Chart]) -> Markup:
-    """Return the first chart of a feature as small bars of the first split; empty if it has no bars."""
+    """Return the first chart of a feature as small bars."""
     if not charts or not isinstance(charts[0], Histogram | Bars):
         return Markup()
     counts = np.asarray(next(iter(charts[0].counts.values())))
@@ -207,7 +203,6 @@ def _small_bars(charts: Sequence[Chart]) -> Markup:
 
 
 def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """Return a heading and a table of the cells whose encoding lacks information; empty if there are none."""
     shown = sorted(losses, key=lambda loss: -loss["share"])[:_MAX_LOSSES]
     rows = [["feature", "split", "cause", "cells", "share"]]
     for one in shown:
@@ -219,7 +214,6 @@ def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
 
 
 def _associations(findings: Mapping[str, Any]) -> list[Markup]:
-    """Return a heading and the strongest associations as bars; empty if there are none."""
     rows = [
         _bar_row(f"{truncate(one['first'])}, {truncate(one['second'])}", f"{strength:.2f}", one["measure"], strength)
         for one in findings["associations"][:_MAX_PAIRS]
@@ -244,10 +238,7 @@ def _feature_card(
     charts: Mapping[str, Sequence[Chart]],
     missing: Mapping[str, int] | None,
 ) -> Markup:
-    """Return the section of a feature: its type, facts of each output, and all charts; its id is the index.
-
-    `missing` are the missing cells by split, or None if they are not known.
-    """
+    """Return the section of a feature; `missing` are its missing cells by split, or None."""
     name, rows = columns[0].name, dataset.layout.rows
     shares = missing and [f"{missing[split]:,} ({format_share(missing[split], rows[split])})" for split in rows]
     in_summary = False
@@ -277,7 +268,7 @@ def _feature_card(
 
 
 def _output_facts(column: Column, learned: Learned) -> Markup:
-    """Return paragraphs with dtype and shape of an output, rows, missing and unreadable cells, and learned state."""
+    """Return paragraphs on the type, the cells and the state of an output."""
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
     name = f"{truncate(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
@@ -295,7 +286,7 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
 
 
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
-    """Return the classes of the training rows before and after balancing; empty without balancing."""
+    """Return the classes of the training rows before and after balancing."""
     balance = dataset.metadata.get("balance")
     if balance is None or "train" not in dataset.splits or len(dataset.manifests) > 1:
         return []  # several datasets may have the same row numbers
@@ -322,7 +313,6 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
 
 
 def _sizes(dataset: Dataset) -> Markup:
-    """Return the bytes on disk of each array output, of the tables of all scalars, and of other files."""
     folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
     tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
     stored = Counter[str]()
@@ -343,7 +333,6 @@ def _sizes(dataset: Dataset) -> Markup:
 
 
 def _bar_row(name: str, figure: str, remark: str, length: float) -> Markup:
-    """Return a table row with a bar of `length` from 0 to 1."""
     figures = element("td", element("b", figure), element("span", remark))
     return element("tr", element("th", name, scope="row"), element("td", draw_bar(length), class_="bar"), figures)
 
@@ -353,14 +342,12 @@ def _bar_table(rows: Sequence[Markup]) -> Markup:
 
 
 def _times(timings: Mapping[str, float]) -> Markup:
-    """Return the seconds of each stage of the write as bars."""
     longest = max([*timings.values(), 1e-9])
     rows = [_bar_row(stage, f"{seconds:,.2f} s", "", seconds / longest) for stage, seconds in timings.items()]
     return element("div", _bar_table(rows), class_="card")
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
-    """Return a footer with the names of images and audio, whose rows are only sampled."""
     sampled = [column.output.name for column in columns if choose_reporter(column).measure is None]
     text = "All rows of all splits were counted, as encoded."
     if sampled:
@@ -386,11 +373,11 @@ class Report:
     _findings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return overview, alerts, associations and drift as JSON values, which docs/report.schema.json describes."""
+        """Return all findings, as docs/report.schema.json describes them."""
         return copy.deepcopy(dict(self._findings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file atomically; an existing file is replaced."""
+        """Write the page to a file atomically."""
         folder, slash, name = path_text(path, "file").rpartition("/")
         if not name:
             raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")
@@ -407,7 +394,7 @@ class Report:
 
 
 def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
-    """Return the report of a dataset, and write it to `path` unless None."""
+    """Return the report of a dataset, and write it to `path`, if any."""
     report = Report(*page(dataset))
     if path is not None:
         report.save(path)

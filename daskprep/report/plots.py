@@ -24,10 +24,7 @@ _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
 
 
 def make_plot(dataset: Dataset, name: str | None = None, split: str | None = "train") -> Figure:
-    """Return a figure of a feature, of one of its outputs, or of all; parameters are described in `Dataset.plot`.
-
-    Raise ConfigError if the dataset has no feature or split of that name, ImportError without matplotlib.
-    """
+    """Return a figure of a feature, one of its outputs, or all; see `Dataset.plot`."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
@@ -66,7 +63,6 @@ def _draw(chart: Chart, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Histogram, subfigure: Any) -> None:
-    """Draw counts as steps of shares by split; the first split is filled."""
     axes = _add_axes(subfigure)
     for index, (split, counts) in enumerate(chart.counts.items()):
         shares = counts / max(chart.totals[split], 1)
@@ -77,7 +73,6 @@ def _(chart: Histogram, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Bars, subfigure: Any) -> None:
-    """Draw horizontal bars of shares by label and split; bars of a single split have their counts as text."""
     axes = _add_axes(subfigure)
     positions, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
     for row, (split, counts) in enumerate(chart.counts.items()):
@@ -97,7 +92,6 @@ def _(chart: Bars, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Band, subfigure: Any) -> None:
-    """Draw the means by split as lines, and the range of the first split as a band."""
     axes = _add_axes(subfigure)
     # A point may be the mean of several positions.
     x = np.linspace(0, chart.positions - 1, len(chart.low))
@@ -111,7 +105,6 @@ def _(chart: Band, subfigure: Any) -> None:
 
 @_draw.register
 def _(chart: Pictures, subfigure: Any) -> None:
-    """Draw PNG images in one row, with their captions; audio is stretched to the width."""
     from PIL import Image  # noqa: PLC0415 a slow import that only images need
 
     row = subfigure.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]
@@ -129,7 +122,6 @@ def _add_axes(subfigure: Any) -> Axes:
 
 
 def _label_axes(axes: Axes, chart: Any, y_label: str | None = None) -> None:
-    """Add the label of the y axis, the note of the chart, and a legend if there are several splits."""
     if y_label:
         axes.set_ylabel(y_label)
     axes.set_xlabel(chart.note, fontsize="small", color="grey")

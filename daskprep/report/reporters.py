@@ -56,7 +56,7 @@ _HEATMAP_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 20
 
 
 def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return charts of a few decoded images of a split, and of their brightness or the classes of mask pixels."""
+    """Return charts of a few images, and of their brightness or classes."""
     [split] = splits.values()
     ids, images, failures = _decode_rows(split, column, _MAX_IMAGES)
     is_mask = images.ndim == 3
@@ -87,10 +87,7 @@ def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step
 
 
 def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return a chart with waves of a few decoded clips of the split and their audio, or heat maps of their spectra.
-
-    `splits` has one split by name, which is the result of `gather` for audio.
-    """
+    """Return a chart of a few clips: waves and their audio, or heat maps of spectra."""
     [split] = splits.values()
     ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
     note = _make_note(split, "recording", ids, failures)
@@ -121,7 +118,7 @@ def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
 
 
 def _label_frequencies(feature: Audio, rate: int, bands: int) -> tuple[str, str, str]:
-    """Return the labels of the vertical axis of spectra: at the top, in the middle and at the bottom."""
+    """Return the labels of the vertical axis of spectra, from the top."""
     if (name := _FREQUENCY_NAMES.get(feature.type)) is not None:
         return f"{bands:,}", name, "1"
     points = feature.num_fft_points or round(feature.window_length_in_s * rate)
@@ -129,7 +126,7 @@ def _label_frequencies(feature: Audio, rate: int, bands: int) -> tuple[str, str,
 
 
 def _encode_clip(wave: np.ndarray, rate: int) -> bytes:
-    """Return the first seconds of a wave as a small WAV file: means of neighboring samples, in 16 bits."""
+    """Return the first seconds of a wave as a small WAV file."""
     factor = -(-rate // _MAX_CLIP_RATE)
     samples = wave[: _MAX_CLIP_SECONDS * rate]
     samples = np.add.reduceat(samples, np.arange(0, len(samples), factor)) / factor
@@ -142,10 +139,7 @@ def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[
 
 
 def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int], np.ndarray, list[str]]:
-    """Decode up to `max_rows` evenly spaced rows of a split.
-
-    Return the row numbers in the source and the arrays of the decoded rows, and messages on rows that failed.
-    """
+    """Return ids and arrays of evenly spaced rows, and messages on rows that failed."""
     positions = np.unique(np.linspace(0, len(split) - 1, max_rows).astype(int)).tolist()
     out = column.output.empty(len(positions))
     failures: dict[int, Failure] = {}
@@ -171,7 +165,7 @@ def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int]
 
 
 def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
-    """Return an image of at most about `_MAX_SIDE` pixels a side, by means of squares; masks keep one pixel of each."""
+    """Return an image of about 128 pixels a side, by means of squares."""
     factor = -(-max(image.shape[-2:]) // _MAX_SIDE)
     if factor <= 1:
         return image
@@ -187,13 +181,13 @@ def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
 
 
 def _strip_padding(clip: np.ndarray) -> np.ndarray:
-    """Return a clip (frames, features) without the equal frames at its end, which are padding or silence."""
+    """Return a clip without the equal frames at its end."""
     changes = np.flatnonzero((clip != clip[-1]).any(axis=1))
     return clip[: changes[-1] + 1] if len(changes) else clip
 
 
 def _draw_wave(wave: np.ndarray) -> bytes:
-    """Return a PNG file in which each column spans minimum and maximum of a run of samples; silence is a thin line."""
+    """Return a PNG file with minimum and maximum of runs of samples."""
     height, width = _WAVE_SHAPE
     starts = np.linspace(0, len(wave), min(width, len(wave)), endpoint=False).astype(int)
     largest = float(np.abs(wave).max()) or 1.0
@@ -205,7 +199,7 @@ def _draw_wave(wave: np.ndarray) -> bytes:
 
 
 def _draw_heatmap(frames: np.ndarray) -> bytes:
-    """Return frames (frames, features) as a PNG file; the colors range from the 1 % to the 99 % quantile."""
+    """Return frames as a PNG file, of colors by quantiles."""
     image = frames.T[::-1]
     for axis, max_size in enumerate(_MAX_HEATMAP_SHAPE):
         image = np.take(
@@ -245,7 +239,6 @@ class ColumnReporter(NamedTuple):
 
 
 def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Chart]:
-    """Return a histogram of numbers by split, and a table of their mean, deviation, quartiles and zeros."""
     format_number, _ = make_formatter([one.values() for one in by_split.values()])
     rows = [["", *by_split]]
     rows.append(["mean", *(format_number(findings.compute_mean(one)) for one in by_split.values())])
@@ -271,7 +264,6 @@ def _show_tokens(
     *,
     share_of_rows: bool = False,
 ) -> list[Chart]:
-    """Return the most frequent tokens and the lengths of rows; shares are of rows or of all tokens."""
     specials = column.vocabulary.specials
     hidden_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
     counts = {split: one.counts.copy() for split, one in by_split.items()}
@@ -286,7 +278,6 @@ def _show_tokens(
 
 
 def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart]:
-    """Return histograms of dates and weekdays by split, and of hours if more than one hour occurs."""
     charts = [
         bin_dates("Dates", {split: one.days for split, one in by_split.items()}),
         bin_classes("Days of the week", {split: one.weekdays for split, one in by_split.items()}, _WEEKDAYS),
@@ -298,7 +289,6 @@ def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart
 
 
 def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Chart]:
-    """Return bars of the resolutions and of the base cells by split."""
     resolutions = {split: one.resolutions for split, one in by_split.items()}
     cells = {split: one.base_cells for split, one in by_split.items()}
     return [
@@ -308,7 +298,6 @@ def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Char
 
 
 def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> list[Chart]:
-    """Return a table of minimum, mean and maximum by split, after a band of means if a row has several positions."""
     first = next(iter(by_split.values()))
     rows = [["", *by_split]]
     rows.append(["smallest", *(format_number(one.range.min) for one in by_split.values())])
@@ -359,10 +348,9 @@ def _make_bars(
     totals: Mapping[str, int] | None = None,
     note: str = "",
 ) -> Bars:
-    """Return bars of the ids that are most frequent in the first split, and one bar for the sum of the rest.
+    """Return bars of the ids that are most frequent in the first split, and one for the rest.
 
-    `counts` are by split and id, and `name_ids` returns the labels of ids. Shares are relative to `totals`, by default
-    the sums of counts; with `totals`, the rest is only mentioned in the note.
+    Shares are relative to `totals`, by default the sums of counts; with `totals`, the note mentions the rest.
     """
     # Splits may differ in the number of ids, because altered rows may contain ids beyond the vocabulary.
     max_length = max(map(len, counts.values()))
@@ -387,7 +375,7 @@ def _make_bars(
 
 
 def _sort_naturally(names: Sequence[str]) -> list[int]:
-    """Return the indices that sort names by number, day, month or size; the given order if a name has none."""
+    """Return the order of names by number, day, month or size."""
     indices = list(range(len(names)))
     numbers = [_LEADING_NUMBER.match(name) for name in names]
     if all(numbers):
@@ -404,7 +392,7 @@ def _format_names(names: pa.Array) -> list[str]:
 
 
 def _pool_means(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers by position, averaged over neighbors if there are more than `_MAX_POSITIONS`."""
+    """Return numbers by position, averaged over neighbors if many."""
     if len(numbers) <= _MAX_POSITIONS:
         return numbers
     starts = np.linspace(0, len(numbers), _MAX_POSITIONS, endpoint=False).astype(int)
@@ -427,7 +415,7 @@ def choose_reporter(column: Column) -> ColumnReporter:
 
 
 def list_columns(dataset: Dataset) -> list[Column]:
-    """Return all outputs of a dataset with their features and learned states, missing indicators included."""
+    """Return all outputs of a dataset, missing indicators included."""
     outputs = {output.name: output for output in dataset.layout.outputs}
     columns = []
     for name, feature in dataset.features.items():
@@ -445,15 +433,13 @@ def gather(
 ) -> dict[str, dict[str, Any]]:
     """Return the results of the measures over all rows, by output and split.
 
-    Images and audio have no measure: their result is the first split itself. Rows of the first split are added to
-    `sample`, unless None.
+    The result of images and audio is the first split itself. Rows of the first split are added to `sample`.
     """
     measured = [column for column in columns if choose_reporter(column).measure is not None]
     summaries: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
     summaries |= {column.output.name: {} for column in measured}
 
     def measure(task: _Task) -> tuple[dict[str, Any], Any]:
-        """Return the measures by output for one window of rows, and its sampled rows or None."""
         split, columns, start, stop = task
         rows = split.read([column.output.name for column in columns], start, stop)
         is_sampled = sample is not None and split is splits[0] and columns[0].output.is_scalar
@@ -471,7 +457,7 @@ def gather(
 
 
 def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: Any = ...) -> Iterator[tuple[str, Any]]:
-    """Yield name and measure of each column for the rows at `index`; `rows` are arrays by output."""
+    """Yield name and measure of each column for the rows at `index`."""
     for column in columns:
         measure = choose_reporter(column).measure
         assert measure is not None
@@ -479,7 +465,7 @@ def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: 
 
 
 def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
-    """Yield the tasks of a split: scalars together, because they are stored in one table, other outputs one by one."""
+    """Yield the tasks of a split: scalars together, of one table."""
     groups = [[column for column in columns if column.output.is_scalar]]
     groups += [[column] for column in columns if not column.output.is_scalar]
     for group in filter(None, groups):
@@ -488,7 +474,7 @@ def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
 
 
 def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of windows of complete blocks, each of a few megabytes or one block."""
+    """Yield start and stop of windows of blocks, of a few megabytes."""
     block_rows = split.layout.block_rows
     step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
     for start in range(0, len(split), step):
@@ -496,7 +482,7 @@ def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield the results in order, computed on threads, with few pending results because each takes memory."""
+    """Yield results in order, with few pending, as each takes memory."""
     threads = min(_MAX_THREADS, os.cpu_count() or 1)
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
@@ -512,9 +498,9 @@ def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
 
 
 def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
-    """Return the number of distinct source rows in a split, and the measures over these rows, by output.
+    """Return the number of distinct source rows of a split, and their measures by output.
 
-    Each row that balancing repeated is counted once. Memory is one bit per row of the source.
+    Memory is one bit per row of the source.
     """
     seen = np.zeros(0, np.uint8)
     distinct = 0

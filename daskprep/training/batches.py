@@ -33,14 +33,14 @@ class BatchSource(_Stateful, Protocol):
 
 
 class _Snapshot(NamedTuple):
-    """State when a batch was yielded, and the number of batches that the trainer had consumed by then."""
+    """State when a batch was yielded, and the batches consumed by then."""
 
     state: dict[str, Any]
     worked_count: int
 
 
 class Batches:
-    """Batches of a source after the processors, the group processors and `collate`, in this order.
+    """Batches of a source after processors, group processors and `collate`.
 
     An iteration starts with its first batch and not with `iter`, because trainers create iterators that they never use.
 
@@ -76,7 +76,6 @@ class Batches:
         keep_groups: bool = True,
         counter: Callable[[], int] | None = None,
     ) -> None:
-        """Set the source and the processing; no iteration starts."""
         self.source = source
         self._processors = tuple(processors)
         self._groups = tuple(groups)
@@ -88,7 +87,7 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        """Reset the counts and snapshots for an iteration, which yielded `yielded` batches before a checkpoint."""
+        """Start to count an iteration, `yielded` of whose batches precede it."""
         # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
@@ -96,21 +95,16 @@ class Batches:
 
     @property
     def epoch(self) -> int:
-        """The current epoch of the source, or the next one between iterations."""
+        """The current epoch of the source, or the next one."""
         return self.source.epoch
 
     def __len__(self) -> int:
-        """Return the number of batches of an epoch; raise TypeError if it is unknown."""
         if self._groups:
             raise TypeError("the number of batches is not known in advance, because group processors may change it")
         length = len(self.source)  # type: ignore[arg-type]
         return length if self._limit is None else min(length, self._limit)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches from the position of a loaded state, or else of the next epoch, up to the limit.
-
-        If a trainer has fetched one batch without using it, the iteration restarts with this batch.
-        """
         if (
             self._yielded_since_resume == 1
             and self._counter is not None
@@ -122,7 +116,11 @@ class Batches:
             self._begin(0)
         if self._epoch is not None:
             self.source.set_epoch(self._epoch)
-        batches = self._apply_processors(iter(self.source))
+        batches: Iterator[Any] = iter(self.source)
+        for processor in self._processors:
+            batches = _apply_each(processor, batches)
+        for group in self._groups:
+            batches = iter(group(batches))
         snapshots = self._snapshots
         snapshots.append(self._take_snapshot())
         for batch in islice(batches, None if self._limit is None else self._limit - self._yielded):
@@ -135,16 +133,7 @@ class Batches:
             # Group processors may drop the last batches, so that `_yielded` does not show the end.
             self._is_over = True
 
-    def _apply_processors(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return an iterator over batches after the processors, then the group processors."""
-        for processor in self._processors:
-            batches = _apply_each(processor, batches)
-        for group in self._groups:
-            batches = iter(group(batches))
-        return batches
-
     def _take_snapshot(self) -> _Snapshot:
-        """Return the current state of the source and copies of the group processors' states, with the counter."""
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
             state["given"] = self._yielded
@@ -154,13 +143,13 @@ class Batches:
         return _Snapshot(state, 0 if self._counter is None else self._counter())
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, which starts at the beginning or at the position of a loaded state."""
+        """Set the epoch of the next iteration."""
         if epoch != self.epoch or self._yielded_since_resume:
             self._begin(0)
         self.source.set_epoch(epoch)
 
     def state_dict(self, *, ended: bool = False, ahead: int = 0) -> dict[str, Any]:
-        """Return the state to resume after the last batch that the trainer consumed, without prefetched batches.
+        """Return the state after the last batch that the trainer consumed.
 
         Parameters
         ----------
@@ -177,7 +166,7 @@ class Batches:
         return {**state, "next_epoch": self.epoch + 1} if ended and not pending else state
 
     def _count_pending(self, ahead: int) -> int:
-        """Return the number of yielded batches that the trainer has not consumed.
+        """Return the number of batches that the trainer has not consumed.
 
         Lightning's counter continues from a checkpoint, which may be loaded after a batch was fetched. So it is read
         when a batch is yielded, and only the increase since then is used.
@@ -188,10 +177,7 @@ class Batches:
         return max(0, min(pending, len(self._snapshots) - 1))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state: the next iteration continues after its last consumed batch, or with the next epoch.
-
-        Raise ConfigError if it is no such state, or has other group processors.
-        """
+        """Resume from a state; raise ConfigError for one of other group processors."""
         if not isinstance(state, Mapping) or "source" not in state:
             raise ConfigError(f"not a state of a Manager's batches: {str(state)[:200]}")
         states = state.get("groups", [])

@@ -25,14 +25,13 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return the managers of a configuration by role and name as dicts of parameters, with functions for their data.
+    """Return managers by role and name as dicts of parameters, with functions for data.
 
     No data is opened, and only allowed functions are imported. `folder` is for the datasets that the functions write.
     """
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:
-        """Return the parameters of a Manager from a mapping, with data and processors built; other values unchanged."""
         if not isinstance(spec, Mapping):
             return spec
         options = dict(spec)
@@ -55,10 +54,7 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Return a Packing, or a function with bound arguments, from a mapping; other values are returned unchanged.
-
-    Raise ConfigError if the mapping is invalid, or its function is not allowed or does not accept the arguments.
-    """
+    """Return the Packing or function of a mapping; other values unchanged."""
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:
@@ -94,10 +90,7 @@ def _digest(text: str) -> str:
 def _build_data(
     spec: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
-    """Return a function that opens or writes the dataset that a mapping specifies, in a subfolder of `folder`.
-
-    The name of the subfolder is the digest of `key`. Raise ConfigError for unknown, missing or contradictory keys.
-    """
+    """Return a function that opens or writes a dataset, below `folder` by the digest of `key`."""
     if "function" in spec:
         return cast("Callable[[], Any]", _build("data", spec, allowed))
     kind = next((name for name in spec if name in _OPTIONS), "")
@@ -107,8 +100,6 @@ def _build_data(
             raise ConfigError(f'data: unknown key "{name}".{did_you_mean(name, known)} Keys are: {", ".join(known)}')
     if not kind:
         raise ConfigError(f"data is empty: set one of {', '.join(known)}")
-    if kind == "huggingface" and not isinstance(spec[kind], str):
-        raise ConfigError(f"data: huggingface: {spec[kind]!r}: expected the name or the folder of a dataset")
     if kind == "dataset":
         return functools.partial(open_dataset, spec[kind])
     if folder is None or "preprocessor" not in spec:
@@ -123,10 +114,7 @@ def _build_data(
 
 
 def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
-    """Write the rows of files or a Hugging Face dataset to `path`, unless this version is written; return the dataset.
-
-    `function` prepares the rows. Raise MissingPackageError without the package datasets.
-    """
+    """Write rows, prepared by `function`, to `path`, and return the dataset."""
     rows, version = spec.get("files"), None
     if rows is None:
         try:
@@ -155,7 +143,7 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
 
 
 def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
-    """Raise ConfigError unless `value` is or contains only callables and allowed dotted names; nothing is imported."""
+    """Raise ConfigError unless all are callables or allowed names."""
     for function in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
         if isinstance(function, str):
             _check_name(option, function, tuple(allowed))
@@ -164,17 +152,13 @@ def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
 
 
 def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., Any]:
-    """Return a callable unchanged, or the function imported by a dotted name such as ``"mypackage.steps.lower"``.
-
-    Raise ConfigError if the name is not allowed, or no function can be imported by it.
-    """
+    """Return a callable, or the function imported by an allowed dotted name."""
     check_callables(option, [value], allowed)
     function: Callable[..., Any] = import_function(option, value) if isinstance(value, str) else value
     return function
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise ConfigError for an invalid dotted name, or one that no allowed name or prefix with a final dot permits."""
     check_function_name(option, name)
     if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):
         raise ConfigError(

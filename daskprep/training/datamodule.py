@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
@@ -22,16 +22,18 @@ _ROLES_BY_STAGE = {"fit": ("train", "val"), "validate": ("val",), "test": ("test
 
 
 class LoaderNames(dict[str, list[str]]):
-    """Names of loaders by role, in the order of the managers; stages of Lightning are also accepted as keys."""
+    """Names of loaders by role; stages are also accepted as keys."""
 
     def __missing__(self, name: str) -> list[str]:
         return self[parse_role(name)]
 
 
 class DataModule:
-    """The loaders of a training run: one for training, and any number by name to validate, test and predict.
+    """The loaders of a training run, by role and name.
 
-    Use it in your own training loop; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
+    One loader is for training, and any number are to validate, test and predict. Use it in your own training loop;
+    `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
+
 
     Attributes
     ----------
@@ -77,7 +79,6 @@ class DataModule:
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        """Create the managers and check their options; raise ConfigError for invalid ones. No data is opened."""
         super().__init__()
         self.allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         self.overfit_batches = overfit_batches
@@ -95,6 +96,7 @@ class DataModule:
                 self._check_shared(role, manager)
         for stage in STAGES:
             self._evaluation_managers(stage)
+        self._hide_unused_loaders()
         self._prepared = PreparedData()
         self._opened: dict[str, dict[str, Batches]] = {}
         self._stage_by_role: dict[str, str] = {}
@@ -109,12 +111,12 @@ class DataModule:
         folder: str | os.PathLike[str] | None = None,
         **ranks: Any,
     ) -> Self:
-        """Create a DataModule from a configuration of managers by role and name, and optionally `overfit_batches`.
+        """Create a DataModule from a configuration, and open no data.
 
         Parameters
         ----------
         config : mapping, str or path
-            The configuration, YAML text, or the path of a YAML or JSON file.
+            Managers by role and name, and optionally `overfit_batches`; YAML text, or the path of a YAML or JSON file.
         allowed : str or iterable of str
             Functions that the configuration may name; nothing else is imported, and nothing is evaluated.
         folder : str, path or None
@@ -125,16 +127,16 @@ class DataModule:
         loaded = load_config(config)
         if not isinstance(loaded, Mapping):
             raise ConfigError(f"the configuration must be a mapping of managers by role and name, not {loaded!r}")
-        for level in ("datamodule", "dataset_managers"):
-            if level in loaded:
-                raise ConfigError(f'"{level}" is no role: pass the mapping of roles and managers below it')
         managers = {role: by_name for role, by_name in loaded.items() if role != "overfit_batches"}
         names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         overfit = loaded.get("overfit_batches")
         return cls(configure_managers(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
 
+    def _hide_unused_loaders(self) -> None:
+        """Hide the loaders of stages without managers from a trainer, in subclasses."""
+
     def _check_shared(self, role: str, manager: Manager) -> None:
-        """Raise ConfigError if a manager for evaluation shares its stream with training."""
+        """Raise ConfigError if an evaluation shares the training stream."""
         training_data = next((one.data for one in self.managers["train"].values()), None)
         if role != "train" and isinstance(training_data, BatchSource) and manager.data is training_data:
             raise ConfigError(
@@ -145,28 +147,19 @@ class DataModule:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({ {role: list(by_name) for role, by_name in self.managers.items()} })"
 
-    def __iter__(self) -> NoReturn:
-        raise ConfigError(
-            "a DataModule is not a loader: iterate over its train_dataloader(), or use daskprep.lightning.DataModule "
-            "for Lightning's Trainer"
-        )
-
     def _iterate_managers(self) -> Iterator[tuple[str, str, Manager]]:
         for role, by_name in self.managers.items():
             for name, manager in by_name.items():
                 yield role, name, manager
 
     def _managers_of(self, role: str) -> dict[str, Manager]:
-        """Return the managers of a role by name, for the stage that it was set up for, or else its first stage."""
+        """Return the managers of a role, for the stage it was set up for."""
         if role == "train":
             return self.managers["train"]
         return self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
 
     def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
-        """Return the managers of all roles but training that are opened in a stage, by name.
-
-        Raise ConfigError if two of them have the same name.
-        """
+        """Return the managers that are opened in a stage, except for training."""
         managers: dict[str, Manager] = {}
         for role, name, manager in self._iterate_managers():
             if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
@@ -178,18 +171,18 @@ class DataModule:
 
     @property
     def dataloader_names(self) -> LoaderNames:
-        """Names of the loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
+        """Names of the loaders by role, in order."""
         return LoaderNames({role: list(self._managers_of(role)) for role in ROLES})
 
     def prepare_data(self) -> None:
-        """Call the functions that write or find datasets on the first rank, while other ranks wait."""
+        """Call the functions that write datasets, on the first rank."""
         run_on_first_rank(self._prepare)
 
     def _prepare(self) -> None:
         self._prepared.call(manager.data for _, _, manager in self._iterate_managers())
 
     def setup(self, stage: str = "fit") -> None:
-        """Open the datasets of a stage on this rank, and create its loaders.
+        """Open the datasets of a stage on this rank.
 
         Parameters
         ----------
@@ -209,7 +202,6 @@ class DataModule:
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
-        """Return the batches of a manager on this rank, after opening its data and importing its functions."""
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _add_error_note(role, name):
@@ -237,7 +229,7 @@ class DataModule:
         )
 
     def teardown(self, stage: str = "fit") -> None:
-        """Release the loaders of a stage; the state of the training loader is kept, so that it can resume."""
+        """Release the loaders of a stage; the training state is kept."""
         stage = parse_stage(stage)
         if stage == "fit" and "train" in self._opened:
             self._state = self._train_batches.state_dict(**self._progress())
@@ -251,11 +243,11 @@ class DataModule:
         return self.overfit_batches is not None
 
     def _counter(self) -> Callable[[], int] | None:
-        """Return a function that counts consumed batches, for subclasses with a trainer; None: count yielded ones."""
+        """Return a function that counts the batches a trainer consumed."""
         return None
 
     def _progress(self) -> dict[str, Any]:
-        """Return the arguments of `Batches.state_dict`, for subclasses with a trainer."""
+        """Return the arguments of `Batches.state_dict`."""
         return {}
 
     @property
@@ -263,7 +255,6 @@ class DataModule:
         return next(iter(self._opened_batches("train").values()))
 
     def _opened_batches(self, role: str) -> dict[str, Batches]:
-        """Return the batches of a role by name; raise ConfigError if they are not open."""
         if role not in self._opened:
             stages = " or ".join(f'setup("{stage}")' for stage in STAGES_BY_ROLE[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
@@ -274,24 +265,24 @@ class DataModule:
         return self._train_batches
 
     def val_dataloader(self) -> list[Any]:
-        """Return the validation loaders, in the order of their names."""
+        """Return the validation loaders."""
         return list(self._opened_batches("val").values())
 
     def test_dataloader(self) -> list[Any]:
-        """Return the test loaders, in the order of their names."""
+        """Return the test loaders."""
         return list(self._opened_batches("test").values())
 
     def predict_dataloader(self) -> list[Any]:
-        """Return the prediction loaders, in the order of their names."""
+        """Return the prediction loaders."""
         return list(self._opened_batches("predict").values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position of the training loader; a state of one rank is valid for any number of ranks."""
+        """Return the position of training, for any number of ranks."""
         state = self._train_batches.state_dict(**self._progress()) if "train" in self._opened else self._state
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume the training loader from a state, now or when it is opened."""
+        """Resume training from a state, now or once its loader opens."""
         train = state_dict.get("train", {})
         name = next(iter(self.managers["train"]), None)
         if name not in train:
@@ -306,10 +297,7 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Return a batch without the columns `names`, in a tuple from its first item; raise ConfigError if one is missing.
-
-    For sources whose columns are not available before the first batch.
-    """
+    """Return a batch without some columns, for sources that list none before."""
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
@@ -319,10 +307,7 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    """Return managers by role and name from managers, dicts of parameters, or data; all roles are keys.
-
-    Raise ConfigError for unknown roles, invalid managers, several for training, and none at all.
-    """
+    """Return managers by role and name from managers, dicts of parameters, or data."""
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(
@@ -350,7 +335,6 @@ def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
 
 @contextmanager
 def _add_error_note(role: str, name: str) -> Iterator[None]:
-    """Add the manager's role and name to errors in the body."""
     try:
         yield
     except Exception as error:

@@ -27,16 +27,9 @@ _CHUNK_ROWS = 65_536  # number of row numbers that are permuted in one call
 
 
 class Examples:
-    """Source of batches: lists of examples of an iterable or a torch dataset.
-
-    Ranks share batches in the same way as for datasets: all ranks have the same number of batches, and none is empty.
-    """
+    """Batches of examples of an iterable or a torch dataset; ranks share them as rows."""
 
     def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
-        """Start at epoch 0; `batch_size` is over all ranks, and `shuffle` orders each epoch differently, by `seed`.
-
-        Raise ConfigError for invalid options, and for data that cannot be shuffled or shared by ranks.
-        """
         check_count("batch_size", batch_size, 1)
         check_flags(shuffle=shuffle)
         if shuffle and not is_indexable(data):
@@ -58,10 +51,6 @@ class Examples:
         return (len(self._data) - sum(last)) // self._batch_size + len(last)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yield this rank's examples of each batch, from the position, or of the next epoch if this one has begun.
-
-        Raise ConfigError if a batch has too few examples for all ranks.
-        """
         if self._begun:
             self._go_to(self.epoch + 1)
         if hasattr(self._data, "set_epoch"):
@@ -81,23 +70,18 @@ class Examples:
                 )
             rows_yielded += len(batch)
             self._begun, self._rows_yielded, self._is_over = True, rows_yielded, not ahead
-            share = self._take_share(batch)
+            share = batch[slice(*rank_bounds(len(batch), self.rank, self.world_size))]
             yield self._read(share) if by_index else share
             batch = ahead and ahead + list(islice(rows, self._batch_size - len(ahead)))
 
-    def _take_share(self, rows: list[Any]) -> list[Any]:
-        """Return the part of a batch for this rank."""
-        return rows[slice(*rank_bounds(len(rows), self.rank, self.world_size))]
-
     def _iterate_indices(self, first: int) -> Iterator[int]:
-        """Yield the row numbers of this epoch in their order, from the position `first` on."""
+        """Yield the row numbers of this epoch, from the position `first`."""
         rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
         for start in range(first, rows, _CHUNK_ROWS):
             indices = np.arange(start, min(start + _CHUNK_ROWS, rows))
             yield from (permute(indices, rows, key) if self.shuffle else indices).tolist()
 
     def _read(self, indices: list[int]) -> list[Any]:
-        """Return the examples with these row numbers."""
         # torch's DataLoader also prefers `__getitems__` if a dataset has it.
         getitems = getattr(self._data, "__getitems__", None)
         return [self._data[index] for index in indices] if getitems is None else list(getitems(indices))
@@ -107,7 +91,6 @@ class Examples:
             self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position and the options of the order as JSON values, the same on every rank."""
         return {
             "format": _FORMAT,
             "epoch": self.epoch,
@@ -119,7 +102,7 @@ class Examples:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume after the rows of a state, or with the next epoch; raise ConfigError if rows or order differ."""
+        """Resume from a state; raise ConfigError if rows or order differ."""
         current = self.state_dict()
         check_state(state, current, ("epoch", "rows_given"), _FORMAT, "manager of examples")
         check_same_options(state, {name: current[name] for name in ("rows", "seed", "shuffle")}, "manager")
@@ -127,27 +110,24 @@ class Examples:
 
 
 def is_indexable(data: Any) -> bool:
-    """Return whether examples can be read by number, as in a list or a map-style torch dataset."""
+    """Return whether examples can be read by number, as in a list."""
     # A torch IterableDataset inherits a method that raises.
     is_iterable = isinstance(data, IterableDataset) or is_instance_of(data, "datasets", "IterableDataset")
     return not is_iterable and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
 def is_stream(data: Any) -> bool:
-    """Return whether data is a source of batches; streamed Hugging Face datasets look like one but yield examples."""
+    """Return whether data is a source of batches."""
     return isinstance(data, BatchSource) and not is_instance_of(data, "datasets", "IterableDataset")
 
 
 def is_encoded(data: Any) -> bool:
-    """Return whether data is a dataset, a path of one, or a stream, rather than examples."""
+    """Return whether data is a dataset, its path, or a stream."""
     return isinstance(data, Dataset | Split | str | os.PathLike) or is_stream(data)
 
 
 def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
-    """Return the examples of a batch, a list or rows of arrays, after the functions of one example.
-
-    The result is a list with `as_list`, else the batch that torch's `default_collate` makes of it.
-    """
+    """Return the processed examples of a batch, as a list or collated by torch."""
     examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
     for processor in processors:
         examples = [processor(example) for example in examples]
@@ -155,13 +135,11 @@ def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, 
 
 
 def check_examples(data: Any, prefix: str = "data=") -> None:
-    """Raise ConfigError for data that is no collection of examples, or can be read only once; `prefix` starts it."""
+    """Raise ConfigError for data that is no collection of examples."""
     if isinstance(data, Iterator):
         raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
         raise ConfigError(f"{prefix}{data!r} forms batches itself: pass its dataset, with batch_size")
-    if isinstance(data, list | tuple) and any(map(_is_dataset, data)):
-        raise ConfigError(f"{prefix}{data!r:.200}: to read several datasets as one, pass open_dataset([...])")
     is_frame = hasattr(data, "iloc") or hasattr(data, "__arrow_c_stream__")
     if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or is_indexable(data)):
         raise ConfigError(
@@ -170,27 +148,21 @@ def check_examples(data: Any, prefix: str = "data=") -> None:
         )
 
 
-def _is_dataset(example: Any) -> bool:
-    is_path = isinstance(example, str | os.PathLike) and os.fspath(example).endswith(".dp")
-    return is_path or isinstance(example, Dataset | Split)
-
-
 def _select_row(batch: Any, row: int) -> Any:
-    """Return one row of a batch, as a dict or tuple of values if the batch is one of arrays."""
+    """Return one row of a batch, as a dict or tuple of values."""
     if isinstance(batch, Mapping):
         return {name: _select_row(value, row) for name, value in batch.items()}
     return tuple(_select_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
 
 
 def _count_rows(batch: Any) -> int:
-    """Return the number of rows of a batch, from its first array."""
     while isinstance(batch, Mapping | tuple):
         batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
     return len(batch)
 
 
 class PreparedData:
-    """Results of functions that write or find data, each called once for all managers that share it, on rank 0 only.
+    """Results of functions of data, each called once for all its managers, on rank 0.
 
     Each call writes a frame in memory again, and the new dataset would replace the one that other ranks have open.
     """
@@ -201,15 +173,15 @@ class PreparedData:
         self._results: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def call(self, all_data: Iterable[Any]) -> None:
-        """Call the functions among the data of managers on this rank, except functions of a rank."""
+        """Call the functions of data on this rank that take no rank."""
         for data in all_data:
             if _is_function(data) and not _rank_parameters(data):
                 self._call_once(data)
 
     def result(self, data: Any, ranks: Ranks) -> Any:
-        """Return the data of a manager: the data itself, or the result of a function, which may be called now.
+        """Return the data of a manager, or the result of its function.
 
-        A function with a parameter `rank` or `world_size` is called on each rank. Raise ConfigError for unusable data.
+        A function with a parameter `rank` or `world_size` is called on each rank.
         """
         if not _is_function(data):
             return data
@@ -226,7 +198,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function, called only the first time; None if each rank needs a separate result."""
+        """Return the result of a function; None if each rank needs its own."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
@@ -241,7 +213,7 @@ class PreparedData:
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Call a function on the first rank and return its result on all ranks; raise DaskprepError on them if it fails."""
+    """Call a function on the first rank, and return its result on all."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]
@@ -264,7 +236,6 @@ def _is_function(data: Any) -> bool:
 
 
 def _rank_parameters(function: Callable[..., Any]) -> list[str]:
-    """Return the parameters `rank` and `world_size` that a function has: then its result is for one rank."""
     parameters = inspect.signature(function).parameters
     return [name for name in ("rank", "world_size") if name in parameters]
 

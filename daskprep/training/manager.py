@@ -24,12 +24,6 @@ _OPTIONS_ELSEWHERE = {
     "world_size": "DataModule(rank=..., world_size=...)",
     "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
     "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
-    # Keys of xlm
-    "_target_": "data, which names a dataset, files or a function",
-    "full_name": "data: {huggingface: ..., split: ..., preprocessor: ...} or {files: ..., preprocessor: ...}",
-    "preprocess_function": "data: {files: ..., prepare: ...}",
-    "dataloader_kwargs": "its entries as options, such as batch_size, which counts the rows of all ranks",
-    "iterable_dataset_shards": "data: a function that returns prep.stream(...), for rows that are not written",
 }
 
 _MAX_NAMES = 5
@@ -45,20 +39,16 @@ STAGES_BY_ROLE = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test"
 
 
 def parse_role(name: str) -> str:
-    """Return the role of a name of a role or stage; raise ConfigError for other names."""
+    """Return the role of a name of a role or stage."""
     return _normalize(name, _ROLE_SPELLINGS, ROLES, "role")
 
 
 def parse_stage(name: str) -> str:
-    """Return the stage of a name of a stage or role; raise ConfigError for other names."""
+    """Return the stage of a name of a stage or role."""
     return _normalize(name, _STAGE_SPELLINGS, STAGES, "stage")
 
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
-    """Return `name` or its value in `spellings` if it is one of `options`; otherwise raise ConfigError.
-
-    `kind` is "role" or "stage", for the message.
-    """
     # Stages of Lightning are enum members.
     text = str(getattr(name, "value", name))
     name_in_package = spellings.get(text, text)
@@ -70,7 +60,7 @@ def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, .
 
 
 class Manager:
-    """The definition of one loader of a run: its data and the processing of its batches.
+    """The definition of one loader: its data and its processing.
 
     A batch passes through `example_processors`, `processors`, `group_processors` and `collate`, in this order.
 
@@ -124,7 +114,6 @@ class Manager:
         collate: Callable[[Any], Any] | str | None = None,
         **options: Unpack[LoaderOptions],
     ) -> None:
-        """Set and check the options; raise ConfigError for invalid ones. No data is opened."""
         self.data = data
         self.batch_size = batch_size
         self.split = split
@@ -136,8 +125,6 @@ class Manager:
         self.group_processors = _as_tuple(group_processors)
         self.collate = collate
         self.options: dict[str, Any] = {**options}
-        if not isinstance(split, str | None):
-            raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
         _check_names(options)
@@ -149,7 +136,7 @@ class Manager:
 
     @classmethod
     def of(cls, value: Any) -> Manager:
-        """Return a manager from a manager, a dict of its parameters, or its data."""
+        """Return a manager from a manager, its parameters, or its data."""
         if isinstance(value, Manager):
             return value
         if not isinstance(value, Mapping):
@@ -165,7 +152,7 @@ class Manager:
         return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in options.items())])})"
 
     def check(self, role: str, allowed: Collection[str]) -> None:
-        """Raise ConfigError for options that do not suit a role, before any data is opened or function imported."""
+        """Raise ConfigError for options that do not suit a role."""
         if role != "train" and self.options.get("shuffle"):
             raise ConfigError("shuffle=True is for training only: remove it")
         check_callables("example_processors", self.example_processors, allowed)
@@ -175,10 +162,7 @@ class Manager:
             check_callables("collate", self.collate, allowed)
 
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return the Packing of group_processors, None without one, and the group processors that work on batches.
-
-        Raise ConfigError if a Packing is not the first group processor.
-        """
+        """Return the Packing, if any, and the group processors that work on batches."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(processor, Packing) for processor in rest):
             raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
@@ -191,10 +175,7 @@ class Manager:
     def open(
         self, role: str, prepared: PreparedData, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the loader, stream or Examples of the data, and the columns to remove from its batches.
-
-        Columns that a loader does not read need not be removed. With `overfit`, nothing is shuffled.
-        """
+        """Return the source of the data, and the columns to remove from its batches."""
         data = prepared.result(self.data, ranks)
         if not is_encoded(data):
             return self._make_examples(data, role, ranks, overfit=overfit), ()
@@ -204,7 +185,6 @@ class Manager:
         return self._make_loader(self._select_split(role, data), role, ranks, overfit=overfit)
 
     def _make_examples(self, data: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
-        """Return the source of batches for examples; raise ConfigError for options that only datasets have."""
         options = dict(self.options)
         seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and is_indexable(data))
         # Only training needs equal shares of ranks: its gradients are averaged with equal weights.
@@ -216,7 +196,6 @@ class Manager:
         return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _select_split(self, role: str, data: Any) -> Split:
-        """Return the split of a dataset, its path, or a split, for a role; raise ConfigError if it is unknown."""
         if isinstance(data, Split):
             if self.split not in (None, data.name):
                 raise ConfigError(
@@ -238,7 +217,7 @@ class Manager:
     def _make_loader(
         self, split: Split, role: str, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the loader of a split, and the columns to remove from its batches: those that only packing reads."""
+        """Return the loader of a split, and the columns only packing reads."""
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -259,7 +238,7 @@ class Manager:
         return loader, tuple(name for name in removed if name in present or name not in split.columns)
 
     def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
-        """Return the columns of a split to read; raise ConfigError for removed columns that are unknown or targets."""
+        """Return the columns to read, without the removed ones."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove exclude each other: remove one")
         targets = _as_tuple(self.options.get("targets") or ())  # targets of the dataset may be removed
@@ -274,7 +253,6 @@ class Manager:
         return [name for name in split.columns if name not in removed]
 
     def _check_left(self, split: Split, removed: Mapping[str, None], columns: str | Iterable[str]) -> None:
-        """Raise ConfigError if no column but row ids is left."""
         if removed.keys() >= set(_as_tuple(columns)) and not self.options.get("row_ids"):
             names = join_names(list(removed), _MAX_NAMES)
             raise ConfigError(
@@ -283,13 +261,13 @@ class Manager:
             )
 
     def _refuse(self, options: Mapping[str, Any], reason: str, data: Any) -> None:
-        """Raise ConfigError for the first option, Packing included, that is set; `reason` follows its name."""
+        """Raise ConfigError, with the reason, for the first option set."""
         set_options = [name for name, value in {**options, "Packing": self._packing}.items() if value is not None]
         if set_options:
             raise ConfigError(f"{set_options[0]} {reason}: data={data!r:.200}")
 
     def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
-        """Raise ConfigError for options that a stream must have been created with."""
+        """Raise ConfigError for options that a stream itself must have."""
         rejected = {"batch_size": self.batch_size, "split": self.split, **self.options}
         self._refuse(rejected, "must be set when the stream is created, not on its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
@@ -303,14 +281,13 @@ class Manager:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raise ConfigError for the first option that belongs elsewhere."""
     for name in names:
         if name in _OPTIONS_ELSEWHERE:
             raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return one function, name or Packing as a tuple, and an iterable of them as a tuple."""
+    """Return one value, or an iterable of values, as a tuple."""
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 

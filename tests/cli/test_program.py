@@ -117,14 +117,8 @@ def test_completion_lists_commands_and_options(run_process):
         (["predict", "x", "o.npy", "--threshold", "2"], "--threshold"),
         (["preprocess", "a.csv", "a.yaml", "-o", "x"], "CONFIG comes first, as in daskprep preprocess a.yaml a.csv"),
         (["preprocess", "auto", "a.yaml", "-o", "x"], "CONFIG comes first, as in daskprep preprocess a.yaml DATA"),
-        (["infer", "a.csv", "--encoding", "latin-0"], 'encoding "latin-0" is unknown'),
-        (["infer", "a.csv", "--decimal", "comma"], "'comma' is not a decimal mark or thousands separator"),
-        (["infer", "a.csv", "--thousands", "price=."], "decimal and thousands are both '.'"),
         (["preprocess", "a.csv", "--sample-ratio", "1.5"], "--sample-ratio"),
         (["preprocess", "a.csv", "--sample-size", "0"], "--sample-size"),
-        (["infer", "a.csv", "--no-header", "--names", "a, ,b"], "the name of column 2 is empty"),
-        (["infer", "a.csv", "--names", "a,b"], "pass --no-header too"),
-        (["infer", "a.csv", "--delimiter", "ab"], "--delimiter"),
     ],
 )
 def test_usage_error_prints_one_line_and_exits_with_2(call, arguments, message, tmp_path, monkeypatch):
@@ -135,6 +129,24 @@ def test_usage_error_prints_one_line_and_exits_with_2(call, arguments, message, 
     assert ended.status == 2
     ended.check_line(message, "--help")
     assert not ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--encoding", "latin-0"], 'encoding "latin-0" is unknown'),
+        (["--decimal", "comma"], "'comma' is not a decimal mark or thousands separator"),
+        (["--thousands", "price=."], "decimal and thousands are both '.'"),
+        (["--names", "a,b"], "pass --no-header too"),
+        (["--delimiter", "ab"], "--delimiter"),
+    ],
+)
+def test_invalid_options_of_files_exit_with_1(call, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("a,b\n1,2\n")
+    ended = call("infer", "a.csv", *arguments)
+    assert ended.status == 1
+    ended.check_line(message)
 
 
 def test_invalid_storage_option_is_not_printed(call):

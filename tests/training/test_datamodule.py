@@ -243,8 +243,3 @@ def test_training_loader_in_validation_raises(dataset):
     with pytest.raises(ConfigError, match="is also used for training.*pass a function") as caught:
         dp.DataModule({"train": {"a": loader}, "val": {"b": loader}})
     assert caught.value.__notes__ == ['in manager "b" of "val"']
-
-
-def test_a_data_module_is_no_loader():
-    with pytest.raises(ConfigError, match="a DataModule is not a loader: .* use daskprep.lightning.DataModule"):
-        iter(dp.DataModule({"train": {"a": "a.dp"}}))

@@ -105,13 +105,7 @@ REFUSED = [
     ({"data": "a.dp", "batchsize": 8}, 'no option "batchsize". Did you mean "batch_size"'),
     ({"data": "a.dp", "rank": 1}, "rank is not an option of a Manager"),
     ({"data": "a.dp", "overfit_batches": 1}, "overfit_batches is not an option of a Manager"),
-    ({"_target_": "xlm.Manager", "full_name": "a/train"}, "_target_ is not an option of a Manager: use data"),
-    ({"full_name": "a/train"}, "full_name is not an option of a Manager: use data: {huggingface"),
-    ({"data": "a.dp", "preprocess_function": "a.b"}, "use data: {files: ..., prepare"),
-    ({"data": "a.dp", "dataloader_kwargs": {"batch_size": 8}}, "use its entries as options, such as batch_size"),
-    ({"data": "a.dp", "iterable_dataset_shards": 3}, "a function that returns prep.stream"),
     ({"data": "a.dp", "stages": "vali"}, 'no stage "vali". Did you mean "validate"'),
-    ({"data": "a.dp", "split": 3}, "split=3"),
     ({"data": "a.dp", "shuffle": True}, "shuffle=True is for training only"),
     ({"data": "a.dp", "processors": [3]}, "processors=3: expected a callable"),
     ({"data": "a.dp", "pack": 1, "group_processors": dp.Packing(4, "a")}, "pack and a Packing"),
@@ -198,9 +192,6 @@ def test_incompatible_streams_raise(dataset):
         opened(dp.Manager(shuffled), "train", rank=0, world_size=2)
 
 
-@pytest.mark.parametrize("level", ["datamodule", "dataset_managers"])
-def test_levels_of_xlm_raise(level):
-    with pytest.raises(ConfigError, match=f'"{level}" is no role: pass the mapping of roles'):
-        dp.DataModule.from_config({level: {"train": {"lm": {"data": {"dataset": "a.dp"}}}}})
+def test_manager_without_data_raises():
     with pytest.raises(ConfigError, match=r"^{'split': 'train'} lacks \"data\""):
         dp.DataModule.from_config({"train": {"lm": {"split": "train"}}})

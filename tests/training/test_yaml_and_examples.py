@@ -146,7 +146,6 @@ REFUSED = [
     ("{}", "data is empty: set one of dataset, files, huggingface"),
     ("{files: a.csv, 3: x}", "keys must be strings"),
     ("{files: a.csv, preprocessor: {1: x, a: y}}", "keys must be strings"),
-    ("{huggingface: 3, preprocessor: p.json}", "huggingface: 3: expected the name"),
 ]
 
 
