@@ -33,13 +33,13 @@ Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
 
 @dataclass(frozen=True)
 class PartitionRepeats:
-    """The plan of a balance for one partition: its share of the training classes, and their target sizes."""
+    """The plan of a balance for one partition: classes and targets."""
 
     share: ClassShare
     targets: Integers  # rows of each class of `share` after balancing, over all partitions
 
     def repeats(self, table: pa.Table, train_mask: Mask | None) -> Integers:
-        """Return how often each row of a partition appears: 0 drops it. Rows outside `train_mask` appear once."""
+        """Return how often each row appears; 1 outside `train_mask`."""
         rows, classes, position = self.share.positions(table, train_mask)
         quotient, remainder = np.divmod(self.targets, self.share.totals)
         repeats = np.ones(table.num_rows, dtype=np.int64)
@@ -49,15 +49,13 @@ class PartitionRepeats:
 
 @with_parameters
 class Balance(Parametrized, ABC):
-    """Base class of `Oversample` and `Undersample`; the module's docstring describes the steps.
+    """Base class of `Oversample` and `Undersample`.
 
-    `counts` sets the target numbers of rows of the class values that it contains; other classes are unchanged. It is a
-    mapping, or pairs of value and number (as in JSON, where keys are strings).
+    `counts` sets the target rows of some class values; it is a mapping, or pairs (as in JSON, where keys are strings).
     """
 
-    bound: ClassVar[
-        np.ufunc
-    ]  # of the rows of a class and their target: np.maximum never drops, np.minimum never repeats
+    # Of the rows of a class and their target: np.maximum never drops, np.minimum never repeats.
+    bound: ClassVar[np.ufunc]
     rule: ClassVar[str]  # for messages
     other: ClassVar[str]  # the opposite balance, for messages
 
@@ -72,7 +70,6 @@ class Balance(Parametrized, ABC):
         return [self.column]
 
     def validate(self) -> None:
-        """Raise `ConfigError` for invalid parameters, or unless one of ratio and counts is set."""
         super().validate()
         if (self.ratio is None) == (self.counts is None):
             passed = "neither" if self.ratio is None else "both"
@@ -83,11 +80,10 @@ class Balance(Parametrized, ABC):
         self._parse_counts()
 
     def census(self, table: pa.Table, train_mask: Mask | None = None) -> ClassCounts:
-        """Count the classes of the training rows of one partition; None marks all rows."""
         return count_classes(table, self.column, train_mask)
 
     def plan(self, censuses: Sequence[ClassCounts]) -> list[PartitionRepeats]:
-        """Return the plan of each partition from its census of classes; `censuses` are in partition order."""
+        """Return the plan of each partition from its census, in order."""
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
         if self.ratio is not None and totals.classes.null_count:
@@ -101,7 +97,7 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
-        """Return the number of rows of each class in `totals` after balancing, by `ratio` or `counts`."""
+        """Return the number of rows of each class after balancing."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
@@ -115,10 +111,9 @@ class Balance(Parametrized, ABC):
 
     @abstractmethod
     def _bound_from_ratio(self, counts: Integers, ratio: Fraction) -> int:
-        """Return the minimum (Oversample) or maximum (Undersample) number of rows of a class for a ratio."""
+        """Return the bound of the rows of a class for a ratio."""
 
     def _targets_from_counts(self, totals: ClassCounts) -> Integers:
-        """Return the target rows of each class from `counts`; raise an error for targets out of reach."""
         requested = self._parse_counts()
         class_indices = pc.index_in(pa.array(requested, pa.large_string()), value_set=totals.classes).to_pylist()
         targets = totals.counts.copy()
@@ -134,7 +129,7 @@ class Balance(Parametrized, ABC):
         return targets
 
     def _parse_counts(self) -> dict[str | None, int]:
-        """Return the target rows in `counts` by class name; raise ConfigError for invalid ones."""
+        """Return the target rows in `counts` by class name."""
         try:
             pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _as_pairs(self.counts or {})]
         except (TypeError, ValueError, pa.ArrowException):
@@ -149,7 +144,7 @@ class Balance(Parametrized, ABC):
         return requested
 
     def _unknown_class_error(self, name: str | None, totals: ClassCounts) -> ColumnError:
-        """Return the error for a class of `counts` without training rows; it lists up to ten classes, largest first."""
+        """Return the error for a class without training rows."""
         largest = np.argsort(-totals.counts, kind="stable")
         known = show_classes(totals.classes, largest[:1000])
         shown = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
@@ -161,7 +156,7 @@ class Balance(Parametrized, ABC):
 
 
 def balanced_weights(counts: Integers) -> NDArray[np.float32]:
-    """Return balanced class weights, rows / (classes * rows of the class), for numbers of rows; 0 without rows."""
+    """Return rows / (classes * rows of the class); 0 without rows."""
     weights = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
     return np.where(counts > 0, weights, 0.0).astype(np.float32)
 
@@ -243,5 +238,5 @@ BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": U
 
 
 def balance_from_dict(data: Mapping[str, Any] | None) -> Balance | None:
-    """Return the balance for a result of `to_dict`; None for None. Raise ConfigError for unknown names."""
+    """Return the balance for a result of `to_dict`; None for None."""
     return make_from_dict("balance", BALANCES, data)

@@ -38,7 +38,7 @@ _MIN_ROWS_PER_CALL = 2_000
 
 
 def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
-    """Return the column named `column`; raise `ColumnError` if it is missing or not unique."""
+    """Return a column; ColumnError if it is missing or not unique."""
     indices = table.schema.get_all_field_indices(column)
     if not indices:
         hint = did_you_mean(column, table.column_names)
@@ -50,7 +50,7 @@ def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
 
 
 def data_changed_error(what: str) -> ColumnError:
-    """Return the error for a partition that changed between two reads; `what` starts the message."""
+    """Return the error for a partition that changed between reads."""
     return ColumnError(
         f"{what} changed between two reads of the data. Make sure that the source returns the same rows each time, for "
         "instance by writing it to Parquet first."
@@ -60,7 +60,7 @@ def data_changed_error(what: str) -> ColumnError:
 def rejected_rows_error(
     column: str, rows: int, examples: Sequence[tuple[int, str]], expected: str
 ) -> RejectedValueError:
-    """Return the error for a number of rows without an `expected` value; `examples` are row numbers and values."""
+    """Return the error for rows without an `expected` value."""
     shown = ", ".join(f"{value} in row {row}" for row, value in examples) + ", ..." * (rows > len(examples))
     return RejectedValueError(
         f'Split column "{column}": {rows} row(s) without {expected}: {shown}. Rows count from 0. Correct these '
@@ -69,13 +69,13 @@ def rejected_rows_error(
 
 
 def show_classes(names: pa.Array, indices: Integers) -> list[str]:
-    """Return the names of classes for messages: quoted, or "(missing)"; `indices` are positions in `names`."""
+    """Return names of classes for messages: quoted, or "(missing)"."""
     shown = names.take(pa.array(indices)).cast(pa.large_binary()).to_pylist()
     return ["(missing)" if name is None else f'"{name.decode(errors="replace")}"' for name in shown]
 
 
 def class_names(values: pa.Array) -> pa.Array:
-    """Return the class name of each cell, a string, for cells of any flat type; null for missing values and NaN.
+    """Return the class name of each cell, null for missing values and NaN.
 
     Integral floats are named like integers (1.0 is "1"), decimals lose trailing zeros, and booleans are "true" and
     "false". Timestamps are UTC in microseconds; times of day and durations also have microseconds. Bytes are unchanged.
@@ -97,7 +97,7 @@ def class_names(values: pa.Array) -> pa.Array:
 
 
 def _float_names(values: pa.Array) -> pa.Array:
-    """Return the names of floats: integral ones below 2**63 as integers, null for NaN."""
+    """Return the names of floats, integral ones as integers."""
     wide = values.cast(pa.float64())
     wide = pc.if_else(pc.is_nan(wide), None, wide)
     is_integral = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
@@ -106,9 +106,9 @@ def _float_names(values: pa.Array) -> pa.Array:
 
 
 def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
-    """Return the class code of every row, and the distinct class names by code; null names missing values.
+    """Return the class code of every row, and the distinct class names by code.
 
-    Some names may have no row. A row costs a dictionary lookup; names are computed per distinct cell.
+    Some names may have no row. Null names missing values.
     """
     cells = find_column(table, column)
     kind = cells.type
@@ -137,7 +137,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
 @checkpointable
 @dataclass(frozen=True)
 class RowCounts:
-    """Number of rows in a partition, and of the rows that are kept (not dropped)."""
+    """Number of rows in a partition, and of the kept rows."""
 
     rows: int
     kept: int
@@ -146,14 +146,14 @@ class RowCounts:
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """Numbers of rows by class; each class takes 16 bytes and its text."""
+    """Numbers of rows by class."""
 
     classes: pa.Array  # distinct names; null is the class of missing values
     counts: Integers  # rows of each class, above 0
 
 
 def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
-    """Return the codes of the classes of each part, and the distinct class names by code."""
+    """Return the codes of the classes of each part, and all class names."""
     names = pa.chunked_array([part.classes for part in parts], pa.large_string())
     # Arrow drops empty chunks here, so the codes are split by the lengths of the parts.
     chunks = pc.dictionary_encode(names, null_encoding="encode").chunks
@@ -163,7 +163,7 @@ def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
 
 
 def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCounts:
-    """Count the rows of each class in a column, among the rows that `mask` marks; None marks all rows."""
+    """Count the rows of each class among those that `mask` marks."""
     codes, classes = encode_classes(table, column)
     counts = np.bincount(codes if mask is None else codes[mask])
     used = np.flatnonzero(counts)
@@ -172,7 +172,6 @@ def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCount
 
 
 def _check_class_count(column: str, classes: int) -> None:
-    """Raise ColumnError if a column has more than `MAX_CLASSES` classes."""
     if classes > MAX_CLASSES:
         raise ColumnError(
             f'Column "{column}" has more than {MAX_CLASSES:,} classes, too many to count each. Use a '
@@ -182,7 +181,7 @@ def _check_class_count(column: str, classes: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ClassShare:
-    """The classes of one partition, with their row counts in earlier partitions and in total."""
+    """The classes of one partition, with their counts before and in total."""
 
     column: str
     key: int  # key of the permutation of each class
@@ -191,10 +190,9 @@ class ClassShare:
     totals: Integers  # and in all partitions
 
     def positions(self, table: pa.Table, mask: Mask | None) -> tuple[Integers, Integers, Integers]:
-        """Return the marked row numbers of `table`, their classes (indices in `classes`), and their positions.
+        """Return the marked row numbers, sorted by class, their classes and positions.
 
-        Rows are sorted by class. The position of a row is its rank among all marked rows of its class, permuted. Key
-        and name of the class determine the permutation. Raise `ColumnError` for a class without counts.
+        The position of a row is its rank among all marked rows of its class, permuted by key and name of the class.
         """
         codes = self._encode_rows(table, mask)
         order = _stable_order(codes, len(self.classes))
@@ -207,10 +205,7 @@ class ClassShare:
         return rows, np.repeat(np.arange(counts.size), counts), self._permute_ranks(ranks, counts, keys)
 
     def _permute_ranks(self, ranks: Integers, counts: Integers, keys: Uint64Array) -> Integers:
-        """Map the rank of each row in its class to a position in the class, by a permutation with a key per class.
-
-        `ranks` are sorted by class; `counts` are the numbers of ranks of each class, and `keys` its key.
-        """
+        """Permute the ranks of each class, `counts` of them, by its key."""
         if ranks.size < _MIN_ROWS_PER_CALL * counts.size:
             return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
         ends = np.cumsum(counts)
@@ -219,7 +214,6 @@ class ClassShare:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def _encode_rows(self, table: pa.Table, mask: Mask | None) -> Integers:
-        """Return the index in `classes` of each marked row's class."""
         codes, names = encode_classes(table, self.column)
         indices = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
         known: Integers = indices[codes if mask is None else codes[mask]]
@@ -229,7 +223,7 @@ class ClassShare:
 
 
 def _stable_order(codes: Integers, classes: int) -> Integers:
-    """Return the stable order of rows by class code, from two 16-bit sorts: NumPy's are linear for 16 bits only."""
+    """Return the stable order of codes, from two sorts of 16 bits."""
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     if classes > 0x10000:
         order = order[np.argsort((codes >> 16)[order].astype(np.uint16), kind="stable")]
@@ -237,10 +231,7 @@ def _stable_order(codes: Integers, classes: int) -> Integers:
 
 
 def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[ClassCounts, list[ClassShare]]:
-    """Return the total counts of classes, and the share of each partition; `parts` are in partition order.
-
-    Takes about 40 bytes and the text of every class of every partition.
-    """
+    """Return the total counts of classes, and the share of each partition, in order."""
     codes, classes = _unify(parts)
     _check_class_count(column, len(classes))
     totals = np.zeros(len(classes), dtype=np.int64)
@@ -258,10 +249,9 @@ def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class OrderedCounts:
-    """Numbers of rows by integer, or by bucket of 2**shift integers if the column has too many distinct integers.
+    """Numbers of rows by bucket of 2**shift integers, at most 16,384.
 
-    It has at most 16,384 buckets, 256 KiB. `shift` is the smallest that meets this limit for all rows counted so far,
-    so that sums do not depend on the order of addition.
+    `shift` is the smallest that meets this limit for all rows so far, so that sums do not depend on their order.
     """
 
     shift: int
@@ -270,7 +260,7 @@ class OrderedCounts:
 
     @classmethod
     def of(cls, numbers: Integers, counts: Integers | None = None) -> OrderedCounts:
-        """Count integers: each occurrence in `numbers`, or with `counts`, distinct numbers that often."""
+        """Count integers: each occurrence, or distinct ones with `counts`."""
         if counts is None:
             numbers, counts = np.unique(numbers, return_counts=True)
         return cls._coarsen(0, numbers, counts.astype(np.int64))
@@ -282,20 +272,22 @@ class OrderedCounts:
 
     @classmethod
     def _coarsen(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
-        """Return sorted counts by bucket, merged into larger buckets until at most MAX_BUCKETS remain."""
+        """Return counts by bucket, merged until at most MAX_BUCKETS remain."""
         order = np.argsort(buckets)
         buckets = buckets[order]
-        extra_shift = _min_shift(buckets)
+        # Adjacent numbers are in different buckets until their highest differing bit is shifted out.
+        bits = bit_lengths((buckets[1:] ^ buckets[:-1]).view(np.uint64)).astype(np.int64)
+        at_least = np.cumsum(np.bincount(bits, minlength=65)[::-1])[::-1]
+        extra_shift = int(np.argmax(at_least[1:] < MAX_BUCKETS))
         buckets >>= extra_shift
         first = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
         return cls(shift + extra_shift, buckets[first], np.add.reduceat(counts[order], first))
 
     def rows_in(self, bucket: int) -> int:
-        """Return the number of rows in one bucket."""
         return int(self.counts[self.buckets == bucket].sum())
 
     def find(self, rank: int) -> tuple[int, int]:
-        """Return the bucket of the row with a rank (from 0) in order, and the number of rows in earlier buckets."""
+        """Return the bucket of a rank (from 0), and the rows before it."""
         ends = np.cumsum(self.counts)
         index = int(np.searchsorted(ends, rank, side="right"))
         if rank < 0 or index == ends.size:
@@ -303,19 +295,12 @@ class OrderedCounts:
         return int(self.buckets[index]), int(ends[index] - self.counts[index])
 
 
-def _min_shift(ordered: Integers) -> int:
-    # Adjacent numbers are in different buckets until their highest differing bit is shifted out.
-    bits = bit_lengths((ordered[1:] ^ ordered[:-1]).view(np.uint64)).astype(np.int64)
-    at_least = np.cumsum(np.bincount(bits, minlength=65)[::-1])[::-1]
-    return int(np.argmax(at_least[1:] < MAX_BUCKETS))
-
-
 Window = tuple[int, int]
 """A shift and a bucket: the numbers n with n >> shift == bucket."""
 
 
 class Ties(NamedTuple):
-    """Rows of a partition with the number at a rank: how many precede the rank, and how many there are."""
+    """Rows of a partition with the number at a rank, and those before it."""
 
     number: int
     before: int
@@ -327,11 +312,10 @@ def find_ranks(
     parts: Sequence[OrderedCounts],
     recount: Callable[[Sequence[Window]], Sequence[Sequence[OrderedCounts]]],
 ) -> dict[int, list[Ties]]:
-    """Return the number at each rank (from 0) of all rows in order, with ties in partition order.
+    """Return, by rank (from 0), the rows of each partition with the number at the rank.
 
-    By rank, the result has the rows with this number in each partition. `parts` are the counts of partitions. If they
-    are too coarse, ``recount(windows)`` must return, for each partition, the counts inside each window. It is called
-    once for all ranks, and again only while windows are too coarse.
+    If the counts `parts` are too coarse, ``recount(windows)`` must return, for each partition, the counts inside each
+    window. It is called once for all ranks, and again only while windows are too coarse.
     """
     result_by_rank = {}
     pending = dict.fromkeys(ranks, (0, list(parts)))
@@ -343,7 +327,10 @@ def find_ranks(
             if total_counts.shift:
                 windows[rank] = (total_counts.shift, bucket), before + earlier
             else:
-                result_by_rank[rank] = _share_ties(bucket, rank - before - earlier, counts)
+                rows = np.array([part.rows_in(bucket) for part in counts])
+                rows_before = np.clip(rank - before - earlier - (np.cumsum(rows) - rows), 0, rows)
+                ties = zip(rows_before.tolist(), rows.tolist(), strict=True)
+                result_by_rank[rank] = [Ties(bucket, *pair) for pair in ties]
         requested = sorted({window for window, _ in windows.values()})
         results = recount(requested) if requested else []
         pending = {
@@ -353,19 +340,12 @@ def find_ranks(
     return result_by_rank
 
 
-def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[Ties]:
-    """Return the rows with `number` of each partition; the first `ties` of all precede the rank."""
-    tied_rows = np.array([part.rows_in(number) for part in parts])
-    before = np.clip(ties - (np.cumsum(tied_rows) - tied_rows), 0, tied_rows)
-    return [Ties(number, *pair) for pair in zip(before.tolist(), tied_rows.tolist(), strict=True)]
-
-
 def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Integers:
-    """Return integer shares of `n` rows in proportion to `probabilities`, each within one row of n * probability.
+    """Return shares of `n` rows, each within one row of n * probability.
 
-    The shares add up to `n`; ties between remainders favor the earlier share. Probabilities are read as fractions with
-    denominators up to 1,000 if they are equal to one (0.7, 1/3), otherwise with 9 digits. The arithmetic uses integers
-    and is exact for n up to 2**62. If `n` is an array, shares are the last axis.
+    They add up to `n`; ties between remainders favor the earlier share. Probabilities are read as fractions with
+    denominators up to 1,000 if they equal one (0.7, 1/3), otherwise with 9 digits. Exact for n up to 2**62. If `n` is
+    an array, shares are the last axis.
     """
     weights = integer_weights(probabilities)
     total = int(weights.sum())
@@ -380,7 +360,7 @@ def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Inte
 
 
 def integer_weights(probabilities: Sequence[float]) -> Integers:
-    """Return integers in the proportions of `probabilities`; their sum is at most about 10**9."""
+    """Return integers in proportion, with a sum up to about 10**9."""
     fractions = [Fraction(p).limit_denominator(1_000) for p in probabilities]
     if any(abs(float(f) - p) > 1e-12 for f, p in zip(fractions, probabilities, strict=True)):
         fractions = [Fraction(round(p * 10**9), 10**9) for p in probabilities]
@@ -389,9 +369,9 @@ def integer_weights(probabilities: Sequence[float]) -> Integers:
 
 
 def class_quotas(counts: Integers, probabilities: Sequence[float]) -> tuple[Integers, Mask]:
-    """Return the rows of each class (row) in each share (column), and a mask of the classes that are too small.
+    """Return the rows of each class (row) in each share (column), and a mask of small classes.
 
-    A class is too small if a share with a positive probability would have no row; all its rows are in the first share.
+    A class is small if a share with a positive probability would have no row; its rows are in the first share.
     """
     quotas = largest_remainder(counts, probabilities)
     small = ((quotas == 0) & (integer_weights(probabilities) > 0)).any(axis=-1)

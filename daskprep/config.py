@@ -27,7 +27,6 @@ from daskprep.storage.security import UntrustedPath, open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 100_000_000
-_MAX_DEPTH = 50  # levels; Ludwig's configurations have fewer than 10
 _MAX_VALUES = 1_000_000  # with each alias expanded
 
 _TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
@@ -54,7 +53,7 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the keyword arguments of a Preprocessor for a configuration: a dict, YAML text, or the path of a file.
+    """Return the arguments of a Preprocessor for a configuration.
 
     "features" maps names to features, inputs first; "targets" names the output features. Without a `split`, Ludwig's
     default applies, `RandomSplit()`; ``split: null`` trains on all rows.
@@ -103,7 +102,7 @@ def write_config(
     sample_seed: int = 42,
     weight: str | None = None,
 ) -> dict[str, Any]:
-    """Return a configuration for `read_config`, of plain values; the targets are its output features.
+    """Return a configuration for `read_config`, of plain values.
 
     Write it as YAML with ``sort_keys=False``, because the order of `special_symbols` defines their ids.
     """
@@ -141,21 +140,18 @@ class _Section:
 
     @contextmanager
     def error_context(self, key: str, hint: str = "") -> Iterator[None]:
-        """Add the path of a key in front of the message of a ConfigError, and a hint behind it."""
         try:
             yield
         except ConfigError as error:
             raise self.error(key, f"{error}{hint}") from error
 
     def section(self, key: str) -> _Section:
-        """Return the mapping at a key; an empty one if the key is missing."""
         values = self.values.get(key)
         if not isinstance(values, Mapping | None):
             raise self.error(key, f"must be a mapping of keys to values, not {values!r}")
         return _Section(values or {}, f"{self.path}.{key}" if self.path else key, self.feature)
 
     def entries(self, key: str) -> Iterator[_Section]:
-        """Yield the mappings in the list at a key."""
         values = self.values.get(key)
         if not isinstance(values, list | tuple | None):
             raise self.error(key, f"must be a list of features, not {values!r}")
@@ -166,7 +162,7 @@ class _Section:
             yield _Section(entry, path, entry["name"] if isinstance(entry.get("name"), str) else None)
 
     def check_keys(self, known_keys: Collection[str], misplaced: Mapping[str, str] | None = None) -> None:
-        """Raise ConfigError for the first key not in `known_keys`, with the remedy from `misplaced` if it has one."""
+        """Raise ConfigError for the first unknown key."""
         for key in self.values:
             if key not in known_keys:
                 remedy = (misplaced or {}).get(key)
@@ -175,19 +171,7 @@ class _Section:
 
 
 def load_config(config: Any) -> Any:
-    """Return the content of a configuration: of a mapping, of YAML text, or of the YAML or JSON file at a path."""
-    loaded = _load(config)
-    inner = {0: loaded}
-    for _ in range(_MAX_DEPTH):
-        levels = (list(value.values()) if isinstance(value, Mapping) else value for value in inner.values())
-        inner = {id(part): part for level in levels if isinstance(level, list | tuple) for part in level}
-    if inner:
-        raise ConfigError(f"the configuration is nested more than {_MAX_DEPTH} levels deep: check its indentation")
-    return loaded
-
-
-def _load(config: Any) -> Any:
-    """Return a mapping unchanged, or the parsed content of YAML text or of a file; ConfigError for other types."""
+    """Return the content of a mapping, YAML text, or a file."""
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""
@@ -199,7 +183,6 @@ def _load(config: Any) -> Any:
 
 
 def _load_file(path: str) -> Any:
-    """Return the parsed YAML or JSON of a path or URL; ConfigError if it is missing, too large or not UTF-8."""
     name = redact_url(path)
     files, base = open_filesystem(path, {})
     try:
@@ -218,7 +201,6 @@ def _load_file(path: str) -> Any:
 
 
 def _parse(text: str, kind: str, source_name: str) -> Any:
-    """Parse YAML or JSON; raise ConfigError with `source_name` if it is invalid or nested too deeply."""
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
@@ -232,7 +214,7 @@ def _parse(text: str, kind: str, source_name: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader that refuses aliases with too many values, and duplicate keys, where PyYAML keeps the last."""
+    """A safe YAML loader without duplicate keys and too many aliases."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -241,7 +223,6 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """Return the node of a mapping; raise ValueError if a key occurs twice."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
@@ -252,7 +233,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
-    """Count the nodes in a tree, with each alias expanded; infinity if a node contains itself. `counts` is a cache."""
+    """Count the nodes of a tree, with aliases expanded, via a cache."""
     if node not in counts:
         counts[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -262,7 +243,6 @@ def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> f
 
 
 def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
-    """Return the default parameters of input features by type."""
     section.check_keys(tuple(FEATURES))
     defaults = {}
     for kind in FEATURES:
@@ -276,7 +256,7 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
 def _read_features(
     root: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[tuple[str, Feature]]:
-    """Yield the name and feature of each entry in the list at `key`; `defaults` is None for output features."""
+    """Yield the features at `key`; `defaults` is None for outputs."""
     seen = set()
     for entry in root.entries(key):
         if entry.feature is None:
@@ -290,13 +270,11 @@ def _read_features(
 
 
 def _output_defaults(kind: str) -> dict[str, Any]:
-    """Return the default parameters of an output feature of a type."""
     drop = {"missing_value_strategy": "drop_row"}
     return {**_LUDWIG_DEFAULTS.get(kind, {}), **drop, **_OUTPUT_DEFAULTS.get(kind, {})}
 
 
 def _read_type(entry: _Section) -> str:
-    """Return the type of a feature's entry; raise ConfigError for an unknown one."""
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
@@ -305,7 +283,6 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
-    """Return the validated feature of an entry; its parameters replace `defaults`."""
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -318,7 +295,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    """Return the parameters of a section by name; raise ConfigError for one that the type lacks. Dates become text."""
+    """Return the parameters of a section; dates become text."""
     feature_type: Any = FEATURES[kind]
     names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it next to name and type"})
@@ -330,7 +307,7 @@ def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
-    """Return a hint to quote a parameter that is a boolean but must not be one; otherwise, an empty string."""
+    """Return a hint to quote a parameter that YAML reads as a boolean."""
     for name, value in params.items():
         if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
             return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"
@@ -338,20 +315,17 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
 
 
 def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the configuration entry of a feature, with the parameters that differ from their defaults.
-
-    `type_defaults` override the defaults of the type; None, for input features: Ludwig's defaults override them.
-    """
+    """Return the entry of a feature; `type_defaults` replace Ludwig's defaults."""
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
             f'feature "{name}": configurations do not support the type {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
     ludwig_defaults = _LUDWIG_DEFAULTS.get(feature.kind, {}) if type_defaults is None else type_defaults
-    defaults = {**_parameters(type(feature)()), **ludwig_defaults}
+    defaults = {**type(feature)().get_params(deep=False), **ludwig_defaults}
     params = {
         key: to_json_value(value, f'feature "{name}": {key}')
-        for key, value in _parameters(feature).items()
+        for key, value in feature.get_params(deep=False).items()
         if type(value) is not type(defaults[key]) or value != defaults[key]
     }
     column = params.pop("column", None)
@@ -359,12 +333,8 @@ def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any]
     return {key: value for key, value in entry.items() if value not in (None, {})}
 
 
-def _parameters(owner: Any) -> dict[str, Any]:
-    return dict(owner.get_params(deep=False))
-
-
 def _read_split(preprocessing: _Section) -> Splitter | None:
-    """Return the split of a configuration, None for ``split: null``; RandomSplit() if it has no `split`."""
+    """Return the split of a configuration, RandomSplit() by default."""
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)
@@ -384,7 +354,7 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
-    """Return the balance of a configuration: of `balance`, or of Ludwig's keys for it, which use the class output."""
+    """Return the balance, also of Ludwig's keys for it."""
     kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
     used_keys = [key for key in kinds if preprocessing.values.get(key) is not None]
     if not used_keys:
@@ -401,7 +371,6 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
-    """Return `sample`, a ratio or a number of rows or None, and `sample_seed`; raise ConfigError for invalid ones."""
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
     ratio, size = None if ratio == 1 else ratio, size or None  # a ratio of 1 or a size of 0 means all rows
     if None not in (ratio, size):
@@ -413,7 +382,6 @@ def _read_sample(preprocessing: _Section) -> dict[str, Any]:
 
 
 def _find_class_column(outputs: Mapping[str, Feature]) -> str:
-    """Return the column of the only output feature with classes; raise ConfigError if it is not unique."""
     columns = [feature.reads(name)[0] for name, feature in outputs.items() if feature.semantic_type == "classes"]
     if len(columns) != 1:
         raise ConfigError(

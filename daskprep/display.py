@@ -39,7 +39,7 @@ def format_bytes(amount: float) -> str:
 
 
 def format_share(part: float, total: float) -> str:
-    """Return the share of a part in a total in percent; only an empty part is 0 %, and only a full one 100 %.
+    """Return a share in percent; only an empty part is 0 %.
 
     >>> format_share(1, 8), format_share(1, 10_000), format_share(0, 0)
     ('12.5 %', '<0.1 %', '0 %')
@@ -86,12 +86,12 @@ def join_names(names: Sequence[str], max_names: int) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return text with unprintable characters, and those that change the text direction, as Python escapes."""
+    """Return text with unprintable characters as Python escapes."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def format_value(value: object, limit: int) -> str:
-    """Return one value of a table: floats with six digits, times without needless zeros, at most `limit` characters.
+    """Return one value of a table, at most `limit` characters.
 
     >>> format_value(1994.0000002, 9), format_value(0.1 + 0.2, 9), format_value(1e-7, 9)
     ('1994', '0.3', '1e-07')
@@ -118,7 +118,7 @@ class Markup(str):
 
 
 def element(name: str, /, *children: str, **attributes: object) -> Markup:
-    """Return an HTML element; attributes that are None are omitted, and `class_` becomes "class".
+    """Return an HTML element; `class_` becomes "class".
 
     Examples
     --------
@@ -145,7 +145,7 @@ _WIDTH, _HEIGHT = 72.0, 18.0
 
 
 def bar_chart(heights: Sequence[float]) -> Markup:
-    """Return upright bars, scaled so that the highest one has the height of the chart."""
+    """Return upright bars; the highest one fills the chart."""
     top, step = max([*heights, 0]), min(10.0, _WIDTH / max(len(heights), 1))
     if not top:
         return Markup()
@@ -158,7 +158,7 @@ def bar_chart(heights: Sequence[float]) -> Markup:
 
 
 def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
-    """Return a line from the smallest to the largest value with a box of one standard deviation around the mean."""
+    """Return a line of a range, with a box of one standard deviation."""
     width = high / 2 - low / 2  # halves, because the range of all doubles overflows
     if not width > 0:
         return Markup()
@@ -177,7 +177,6 @@ def _chart(shapes: Sequence[Markup]) -> Markup:
 
 
 def _rect(x: float, y: float, width: float, height: float, opacity: float | None = None) -> Markup:
-    """Return a rectangle, with positions and sizes in pixels."""
     sizes = {"x": x, "y": y, "width": width, "height": height}
     return element("rect", **{name: f"{size:.1f}" for name, size in sizes.items()}, opacity=opacity)
 
@@ -208,7 +207,7 @@ _CELL = "vertical-align:top;padding:2px 0 2px 10px;overflow-wrap:normal;text-ali
 
 @dataclass(frozen=True)
 class Table:
-    """Items with a row of text each, which is created when it is displayed."""
+    """Items with a row of text each, created when it is displayed."""
 
     header: Row
     items: Collection[Any]
@@ -217,15 +216,17 @@ class Table:
     chart: Callable[[Any], Markup] | None = None  # shown on cards before the text of an item's last cell
 
     def rows(self, max_rows: int) -> list[Row]:
-        """Return the header and the rows of the first `max_rows` items, and a row with the number of other items."""
+        """Return the header, rows, and the number of further items."""
         rows = [self.header, *map(self.row, islice(self.items, max_rows))]
         more = len(self.items) - max_rows
         return [*rows, (f"and {format_count(more, f'more {self.noun}')}",)] if more > 0 else rows
 
     def html(self) -> Markup:
-        """Return an HTML table with right-aligned columns of numbers; a row of a single cell spans all columns."""
+        """Return an HTML table with right-aligned columns of numbers."""
         header, *body = self.rows(_MAX_HTML_ROWS)
-        sides = ["right" if _are_numbers(column) else "left" for column in list(zip_longest(*body, fillvalue=""))]
+        columns = list(zip_longest(*body, fillvalue=""))
+        are_numbers = (any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell) for cells in columns)
+        sides = ["right" if is_number else "left" for is_number in are_numbers]
         charts = chain(map(self.chart or (lambda _: Markup()), self.items), [""])
         lines = [_line("th", header, sides, scope="col")]
         lines += [_line("td", cells, sides, chart=chart) for cells, chart in zip(body, charts, strict=False)]
@@ -240,7 +241,7 @@ class Description:
     tables: Sequence[Table]
 
     def text(self, width: int | None = None) -> str:
-        """Return plain text with aligned columns; with a width in characters, long cells are wrapped to fit."""
+        """Return text with aligned columns, wrapped to a width."""
         lines = list(self.lines)
         for table in self.tables:
             rows = table.rows(_MAX_TEXT_ROWS)
@@ -249,7 +250,7 @@ class Description:
         return "\n".join(lines)
 
     def html(self) -> Markup:
-        """Return a self-contained HTML card: styles are inline, and every value is escaped."""
+        """Return a self-contained HTML card, with every value escaped."""
         first, *other_lines = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
         is_long = sum(min(len(table.items), _MAX_HTML_ROWS) for table in self.tables) > _MAX_PRINTED_ROWS
@@ -258,10 +259,9 @@ class Description:
 
 
 def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
-    """Return the lines of rows with aligned columns; a row of a single cell may exceed the width of the columns.
+    """Return the lines of rows with aligned columns.
 
-    With a width, the widest columns are narrowed until a line fits, and their cells wrap to several lines, between
-    words if all words fit.
+    With a width, the widest columns are narrowed until a line fits, and their cells wrap, between words if all fit.
 
     Examples
     --------
@@ -294,10 +294,9 @@ def settings_card(settings: Mapping[str, str], title: str) -> Markup:
 
 
 class EstimatorCard:
-    """Mixin that displays the parameters of an estimator; scikit-learn's diagram loads a script."""
+    """Mixin that displays parameters; scikit-learn's runs a script."""
 
     def _repr_html_(self) -> str:
-        """Return an HTML card of the parameters, with the fitted columns in the title."""
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
         columns = list(map(str, getattr(self, "learned_", ())))
         title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
@@ -310,13 +309,8 @@ class EstimatorCard:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
 
-def _are_numbers(cells: Sequence[str]) -> bool:
-    """Return whether all cells with text are numbers, and there is one."""
-    return any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell)
-
-
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
-    """Return an HTML row of cells aligned to `sides`; `chart` precedes the text of the last cell."""
+    """Return an HTML row; `chart` precedes the text of the last cell."""
     span = None if len(cells) >= len(sides) else len(sides)
     elements = []
     for column_index, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):

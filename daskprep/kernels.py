@@ -53,7 +53,7 @@ class Spans(NamedTuple):
 
 
 class TokenCodes(NamedTuple):
-    """Dictionary-encoded tokens of rows: ``codes[rows[i]:rows[i + 1]]`` are the positions in `values` for row i."""
+    """Dictionary-encoded tokens: ``codes[rows[i]:rows[i + 1]]`` belong to row i."""
 
     rows: Codes
     codes: Codes
@@ -65,7 +65,7 @@ MIXED = pa.struct([("daskprep.text", pa.string()), ("daskprep.number", pa.float6
 
 
 def unwrap_mixed_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of `MIXED` cells as text; other columns are unchanged."""
+    """Return a column of `MIXED` cells as text; others unchanged."""
     return pc.struct_field(column, 0) if column.type == MIXED else column
 
 
@@ -77,7 +77,7 @@ def unwrap_mixed_table(table: pa.Table) -> pa.Table:
 
 
 def string_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
-    """Return the offsets (n + 1, starting at 0) and bytes of a string array; a null has no bytes."""
+    """Return the offsets and bytes of a string array; none for nulls."""
     if not pa.types.is_string(column.type):
         column = column.cast(pa.string())
     if len(column) == 0:
@@ -91,13 +91,13 @@ def string_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
 
 
 def make_string_array(offsets: Array, data: Bytes) -> pa.StringArray:
-    """Return a string array of n + 1 offsets into bytes, which are not copied."""
+    """Return a string array of n + 1 offsets into bytes."""
     offsets = np.ascontiguousarray(offsets, np.int32)
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None) -> pa.ListArray:
-    """Return a list array of n + 1 offsets into `values`; rows marked in `nulls` are null and must have no values."""
+    """Return a list array of n + 1 offsets into `values`."""
     offsets = np.ascontiguousarray(offsets, np.int32)
     if nulls is not None and nulls.any():
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(nulls))
@@ -106,7 +106,7 @@ def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None)
 
 
 def list_offsets(array: pa.Array) -> Codes:
-    """Return the offsets of the rows in `array.flatten()`, starting at 0; a null row is empty."""
+    """Return the offsets of the rows in ``array.flatten()``, from 0."""
     if not array.null_count and pa.types.is_list(array.type):
         offsets: Codes = plain_values(array, np.int32, len(array) + 1)
         from_zero: Codes = offsets - offsets[0]
@@ -116,17 +116,15 @@ def list_offsets(array: pa.Array) -> Codes:
 
 
 def offsets_from_lengths(lengths: Array) -> Codes:
-    """Return the offsets (n + 1, starting at 0) of rows with these lengths."""
+    """Return the n + 1 offsets of rows with these lengths."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def plain_values(array: pa.Array, dtype: Any = None, count: int | None = None) -> Array:
-    """Return the fixed-size values of an array, undefined for nulls, or the `count` offsets of lists, as a view.
-
-    `dtype` None is the dtype of the Arrow type. `to_numpy` would reacquire the GIL eight times.
-    """
+    """Return values, or `count` offsets of lists, as a view; undefined for nulls."""
+    # `to_numpy` would reacquire the GIL eight times.
     dtype = array.type.to_pandas_dtype() if dtype is None else dtype
     buffer, count = array.buffers()[1], len(array) if count is None else count
     if buffer is None or not count:  # an empty array
@@ -141,7 +139,7 @@ def float_values(array: pa.Array) -> Array:
 
 
 def as_arrow(values: Array) -> pa.Array:
-    """Return numbers as an Arrow array without nulls, as a view; `pa.array` would reacquire the GIL three times."""
+    """Return numbers as an Arrow array without nulls, as a view."""
     values = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
@@ -167,13 +165,13 @@ def bool_values(array: pa.Array) -> Mask:
 
 
 def _unpack_bits(bits: pa.Buffer, offset: int, count: int) -> Mask:
-    """Return `count` bits of a buffer, from the bit `offset` on, as a mask."""
+    """Return `count` bits of a buffer, from the bit `offset` on."""
     unpacked = np.unpackbits(np.frombuffer(bits, u8)[offset >> 3 : (offset + count + 7) >> 3], bitorder="little")
     return unpacked.view(bool)[offset & 7 : (offset & 7) + count]
 
 
 def look_up(table: Array, index: Array) -> Array:
-    """Return `table[index]`, computed by blocks, so that NumPy's int64 copy of the index stays in the CPU's cache."""
+    """Return ``table[index]``, by blocks that stay in the CPU's cache."""
     out = np.empty(len(index), table.dtype)
     for begin in range(0, len(index), BLOCK_SPANS):
         end = begin + BLOCK_SPANS
@@ -182,13 +180,13 @@ def look_up(table: Array, index: Array) -> Array:
 
 
 def find_non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
-    """Return the positions of the strings that contain NUL or a character outside ASCII."""
+    """Return the positions of strings with NUL or beyond ASCII."""
     offsets, data = string_buffers(values)
     return np.unique(np.searchsorted(offsets, np.flatnonzero(data - u8(1) > 126), side="right") - 1)
 
 
 def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
-    """Return the positions of the strings that contain a character, in ascending order."""
+    """Return the positions of the strings that contain a character."""
     offsets, data = string_buffers(column)
     first, *rest = character.encode()
     index = np.flatnonzero(data == first)
@@ -198,14 +196,13 @@ def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
 
 
 def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
-    r"""Cut every row into words and single punctuation marks: ``\w+|[^\w\s]``, exact for ASCII.
+    r"""Cut rows into words and punctuation marks: ``\w+|[^\w\s]``, exact for ASCII.
 
     Bytes above 127 count as letters. A span with these bytes ends where tokens end, but the caller may have to cut it
     further and to lower-case it.
     """
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
-        """Copy bytes to `out` and mark those that continue a token; return a mask of bytes that are not spaces."""
         word = _letter_mask(raw)
         _copy(raw, out, word if lowercase else None)
         word |= np.less(raw - u8(48), 10, out=continues)
@@ -218,7 +215,7 @@ def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
 
 
 def split_spaces(column: pa.Array, *, lowercase: bool = False) -> Spans:
-    """Cut every row at ASCII white space; a span may contain other white space, but ends where tokens end."""
+    """Cut rows at ASCII white space; other white space remains."""
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
         _copy(raw, out, _letter_mask(raw) if lowercase else None)
@@ -230,7 +227,7 @@ def split_spaces(column: pa.Array, *, lowercase: bool = False) -> Spans:
 
 
 def split_at(column: pa.Array, separator: str) -> Spans:
-    """Cut every row at an ASCII character: a row with n separators has n + 1 spans, which may be empty."""
+    """Cut rows at an ASCII character; spans may be empty."""
     offsets, data = _copy_buffers(column)
     text = data[:-WORD_BYTES]
     index = np.flatnonzero(text == ord(separator))
@@ -242,7 +239,7 @@ def split_at(column: pa.Array, separator: str) -> Spans:
 
 
 def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> Spans:
-    """Cut rows into spans, block by block; return the first span of each row, and the start and bytes of all spans.
+    """Cut rows into spans, block by block.
 
     ``classify(raw, out, continues)`` copies the bytes `raw` to `out`, and overwrites separators by NUL in `out`. In
     `continues`, it marks the bytes that continue the span of the previous byte. It returns a mask of the bytes that
@@ -270,7 +267,7 @@ def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> 
 
 
 def _copy_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
-    """Return the offsets of a string array and a writable copy of its bytes, followed by 8 NUL bytes."""
+    """Return offsets and a copy of the bytes, before 8 NUL bytes."""
     offsets, data = string_buffers(column)
     return offsets, np.concatenate([_escape_nul(data), np.zeros(WORD_BYTES, u8)])
 
@@ -280,7 +277,7 @@ def _escape_nul(data: Bytes) -> Bytes:
 
 
 def _iterate_blocks(offsets: Codes) -> Iterator[tuple[int, int]]:
-    """Yield the first row number and the end of consecutive blocks of rows, of about `BLOCK_BYTES` each."""
+    """Yield start and end of blocks of rows of about `BLOCK_BYTES`."""
     cuts = np.searchsorted(offsets, np.arange(BLOCK_BYTES, offsets[-1], BLOCK_BYTES))
     return pairwise(np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist())
 
@@ -290,7 +287,7 @@ def _letter_mask(raw: Bytes) -> Mask:
 
 
 def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
-    """Copy bytes to `out`; the ASCII letters marked in `letters` become lower case."""
+    """Copy bytes; the ASCII letters in `letters` become lower case."""
     if letters is None:
         out[:] = raw
     else:  # multiplied, not shifted: NumPy has no vector code for shifts of bytes
@@ -299,7 +296,7 @@ def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
 
 
 def _blank_spaces(raw: Bytes, out: Bytes) -> Mask:
-    """Overwrite ASCII white space (as in `str.isspace`) by NUL in `out`; return a mask of the other bytes."""
+    """Overwrite ASCII white space by NUL; return the other bytes."""
     if len(raw) and raw.min() >= 32:
         solid: Mask = raw != 32
     else:
@@ -315,12 +312,12 @@ def encode_spans(spans: Spans) -> TokenCodes:
 
 
 def encode_rows(column: pa.Array) -> TokenCodes:
-    """Dictionary-encode rows: each row is one token, and a null row has no token."""
+    """Dictionary-encode rows, a token each but for nulls."""
     return TokenCodes(offsets_from_lengths(~null_mask(column)), *_encode_spans(*_copy_buffers(column.drop_null())))
 
 
 def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCodes:
-    """Dictionary-encode the characters (code points) of rows; `lowercase` applies to ASCII letters only."""
+    """Dictionary-encode characters; `lowercase` is for ASCII."""
     offsets, data = string_buffers(column)
     continues = data.view(np.int8) < -64  # UTF-8's continuation bytes, 0x80 to 0xBF
     firsts = data[~continues] if continues.any() else data
@@ -341,7 +338,7 @@ def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCode
 
 
 def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
-    """Return the code of each span and the distinct values: spans of up to 8 bytes are encoded as uint64 keys."""
+    """Return code and values of spans: up to 8 bytes as uint64 keys."""
     keys, long = _make_keys(offsets, data)
     if 3 * len(long) > len(keys):
         codes, values = _encode_strings(make_string_array(offsets, data))
@@ -360,7 +357,7 @@ def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
 
 
 def _make_keys(offsets: Codes, data: Bytes) -> tuple[Uint64Array, Array]:
-    """Return the first 8 bytes of each span as a uint64, and the positions of the longer spans."""
+    """Return the first 8 bytes of each span, and the longer spans."""
     words = sliding_words(data)
     keys, long = np.empty(len(offsets) - 1, u64), [np.empty(0, np.intp)]
     for begin in range(0, len(keys), BLOCK_SPANS):
@@ -373,7 +370,7 @@ def _make_keys(offsets: Codes, data: Bytes) -> tuple[Uint64Array, Array]:
 
 
 def sliding_words(data: Bytes) -> Uint64Array:
-    """Return a view of the 8 bytes from every address as a uint64: one gather reads the first bytes of all spans."""
+    """Return a view of the 8 bytes from every address as a uint64."""
     return np.ndarray((len(data) - WORD_BYTES + 1,), "<u8", buffer=data, strides=(1,))
 
 
@@ -415,7 +412,6 @@ def _slots(keys: Uint64Array, multiplier: int, bits: int) -> npt.NDArray[np.int6
 
 
 def _words_to_strings(words: Uint64Array) -> pa.StringArray:
-    """Return the bytes of each uint64 as a string, without padding."""
     return _strip_padding(make_string_array(np.arange(0, words.nbytes + 1, WORD_BYTES), words.view(u8)))
 
 
@@ -424,7 +420,7 @@ def _strip_padding(values: pa.StringArray) -> pa.StringArray:
 
 
 def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
-    """Merge the codes of equal values; return the new codes and the distinct values."""
+    """Merge the codes of equal values."""
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return codes, values
@@ -432,7 +428,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:
-    """Return codes without the empty token of rows that have no other token; "" is dropped if unused."""
+    """Return codes without the empty token of otherwise empty rows."""
     empty = pc.index(token_codes.values, "").as_py()
     sizes = np.diff(token_codes.rows)
     single_token_rows = np.flatnonzero(sizes == 1)
@@ -460,7 +456,7 @@ def pad(
     stop: int | None = None,
     keeps_end: bool = False,
 ) -> Array:
-    """Return a matrix (rows, length) of rows of values, padded with `fill` on a side or truncated.
+    """Return a matrix of rows of values, padded with `fill` or truncated.
 
     Row i has ``values[offsets[i]:offsets[i + 1]]``; with a `table`, these are positions in it. A row that is too long
     keeps its first values, or with `keeps_end` its last. The ids `start` and `stop` enclose the values of each row,
@@ -481,7 +477,6 @@ def pad(
 def _fill_matrix(
     out: Array, edges: Array, values: Array, *, side: Side, start: int | None, stop: int | None, keeps_end: bool
 ) -> None:
-    """Write rows of values into a matrix that is already filled with padding."""
     length, sizes = out.shape[1], np.diff(edges)
     if not length or not len(out):
         return
@@ -506,7 +501,7 @@ def _fill_matrix(
 
 
 def _truncate(edges: Array, sizes: Array, kept_sizes: Array, values: Array, *, keeps_end: bool) -> Array:
-    """Return the first `kept_sizes` of the `sizes` values of each row, or the last, concatenated."""
+    """Return the first or the last `kept_sizes` values of each row."""
     cut = np.flatnonzero(sizes > kept_sizes)
     if not len(cut):
         return values
@@ -524,7 +519,7 @@ def only_where(mask: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
-    """Parse rows of numbers, separated by `separator` (None: white space), as lists of float32.
+    """Parse rows of numbers, by default between white space, as lists of float32.
 
     "nan" and an empty field between two separators become NaN. A row with a field that is not a number is null; a row
     without numbers is an empty list.
@@ -538,7 +533,7 @@ def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.List
 
 
 def _parse_irregular_lists(text: pa.StringArray, separator: str | None) -> pa.ListArray:
-    """Parse rows as `parse_float_lists` does, field by distinct field, which is slower but accepts all text."""
+    """Parse rows field by distinct field: slower, but any text."""
     lists = pc.utf8_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     offsets, encoded = list_offsets(lists), pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
     tokens = encoded.dictionary

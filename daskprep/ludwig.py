@@ -69,10 +69,7 @@ Section = dict[str, Any]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
-    """Return a configuration with only the current keys of preprocessing, and notes for a warning about ignored parts.
-
-    Values of the wrong type are unchanged, so that reading them raises an error.
-    """
+    """Return a configuration with only current keys, and notes about ignored parts."""
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
         rewrite(new)
@@ -85,7 +82,7 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
 
 
 def _copy_nested(value: Any, depth: int) -> Any:
-    """Return a copy of mappings, and of lists with mappings, down to `depth` levels; other values are shared."""
+    """Return a copy of mappings and lists with mappings, to a depth."""
     if depth and isinstance(value, Mapping):
         return {key: _copy_nested(item, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
@@ -94,7 +91,7 @@ def _copy_nested(value: Any, depth: int) -> Any:
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping at a path of keys in a section; missing mappings are added to it."""
+    """Return the mapping at a path of keys, added if it is missing."""
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
         section = section[key] if isinstance(section[key], dict) else {}
@@ -102,7 +99,7 @@ def _subsection(section: Section, *keys: str) -> Section:
 
 
 def _iterate_entries(config: Section, *lists: str, kind: str | None = None) -> Iterator[Section]:
-    """Yield the entries of features of a type (None: any) in `lists`, by default input and output features."""
+    """Yield the entries of features of a type, None: of all."""
     for key in lists or _MODULE_KEYS:
         entries = config.get(key)
         for entry in entries if isinstance(entries, list) else ():
@@ -111,7 +108,7 @@ def _iterate_entries(config: Section, *lists: str, kind: str | None = None) -> I
 
 
 def _iterate_parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
-    """Yield the owner (a feature or the defaults of a type), the type and the parameters of each set of parameters."""
+    """Yield owner, type and parameters of each set of parameters."""
     for entry in _iterate_entries(config):
         yield f'"{entry.get("name")}"', str(entry.get("type")), _subsection(entry, "preprocessing")
     for kind in [kind for kind in FEATURES if kind in _subsection(config, "defaults")]:
@@ -127,7 +124,7 @@ def _is_typo(key: object, names: Collection[str]) -> bool:
 
 
 def _rewrite_types(config: Section) -> None:
-    """Replace the feature types numerical, anomaly and category_distribution by number and vector."""
+    """Replace numerical, anomaly and category_distribution."""
     for entry in _iterate_entries(config, kind="numerical"):
         entry["type"] = "number"
     for entry in _iterate_entries(config, "output_features", kind="anomaly"):
@@ -140,10 +137,7 @@ def _rewrite_types(config: Section) -> None:
 
 
 def _move_defaults(config: Section) -> None:
-    """Move ``preprocessing[type]`` to ``defaults[type]["preprocessing"]``, in place.
-
-    The preset "tabular_realmlp" sets the normalization "iq" for numbers without one.
-    """
+    """Move ``preprocessing[type]`` to ``defaults[type]["preprocessing"]``."""
     preprocessing = _subsection(config, "preprocessing")
     for key, kind in {**dict.fromkeys(FEATURES), "numerical": "number"}.items():
         if isinstance(preprocessing.get(key), dict):
@@ -155,7 +149,7 @@ def _move_defaults(config: Section) -> None:
 
 
 def _rename_former_parameters(config: Section) -> None:
-    """Rename parameters and strategies of older releases in place, and flatten the section "audio_feature"."""
+    """Rename parameters and strategies of older releases."""
     for _, _, params in _iterate_parameters(config):
         params.update(_subsection(params, "audio_feature"))
         del params["audio_feature"]
@@ -167,7 +161,7 @@ def _rename_former_parameters(config: Section) -> None:
 
 
 def _rewrite_split(config: Section) -> None:
-    """Replace the former keys for splits by a section "split" in place, if one of them is set."""
+    """Replace the former keys for splits by a section "split"."""
     settings = _subsection(config, "preprocessing")
     forced, shares, column = (settings.pop(key, None) for key in ("force_split", "split_probabilities", "stratify"))
     if (forced, shares, column) != (None, None, None):
@@ -176,7 +170,7 @@ def _rewrite_split(config: Section) -> None:
 
 
 def _move_module_keys(config: Section) -> Iterator[str]:
-    """Move unknown keys next to name and type to the encoder or decoder, where Ludwig reads them; yield a note."""
+    """Move unknown keys next to name to the encoder or decoder."""
     moved, known = [], {*FEATURE_KEYS, *_FEATURE_MODEL_KEYS}
     for key, module in _MODULE_KEYS.items():
         for entry in _iterate_entries(config, key):
@@ -193,7 +187,7 @@ def _move_module_keys(config: Section) -> Iterator[str]:
 
 
 def _apply_encoders(config: Section) -> Iterator[str]:
-    """Set the parameters that encoders of texts imply, such as the tokenizer; yield notes about sizes of images."""
+    """Set the parameters that encoders of texts imply."""
     texts, images = (list(_iterate_entries(config, "input_features", kind=kind)) for kind in ("text", "image"))
     for entry in texts + images:
         default_encoder = _subsection(config, "defaults", entry["type"], "encoder")
@@ -216,7 +210,7 @@ def _apply_encoders(config: Section) -> Iterator[str]:
 
 
 def _apply_language_model(config: Section) -> None:
-    """Set tokenizer and left padding of texts for the base model, in place, if the model is an LLM."""
+    """Set tokenizer and left padding of texts for an LLM."""
     if config.get("model_type") != "llm" or not isinstance(config.get("base_model"), str):
         return
     _subsection(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
@@ -229,7 +223,7 @@ def _apply_language_model(config: Section) -> None:
 
 
 def _replace_removed_parameters(config: Section) -> Iterator[str]:
-    """Replace parameters that types no longer have, in place; yield notes about those without effect."""
+    """Replace parameters that types no longer have."""
     for kind, removed in REMOVED.items():
         defaults = _subsection(config, "defaults", kind, "preprocessing")
         for key in _MODULE_KEYS:
@@ -245,7 +239,7 @@ def _replace_removed_parameters(config: Section) -> Iterator[str]:
 
 
 def _drop_unread_parameters(config: Section) -> Iterator[str]:
-    """Drop parameters without effect here; yield notes about unknown ones and those with an effect in Ludwig."""
+    """Drop parameters without effect here, with notes."""
     if not _is_unset(config.pop("prompt", None)):
         yield f"prompt is ignored: {DROPPED_PARAMETERS['prompt']}"
     for owner_name, kind, params in _iterate_parameters(config):
@@ -259,7 +253,7 @@ def _drop_unread_parameters(config: Section) -> Iterator[str]:
 
 
 def _drop_augmentation(config: Section) -> Iterator[str]:
-    """Remove the augmentation of features and of the defaults of types, in place; yield a note for each that is set."""
+    """Remove augmentations, with a note for each that is set."""
     owners = [(f'"{entry.get("name")}"', entry) for entry in _iterate_entries(config)]
     owners += [(f"defaults.{kind}", section) for kind, section in _subsection(config, "defaults").items()]
     for owner, section in owners:
@@ -268,7 +262,7 @@ def _drop_augmentation(config: Section) -> Iterator[str]:
 
 
 def _drop_model_keys(config: Section) -> None:
-    """Remove the keys that only concern models from all sections, in place."""
+    """Remove the keys that only concern models."""
     defaults = _subsection(config, "defaults")
     for kind in ("anomaly", "category_distribution"):
         defaults.pop(kind, None)

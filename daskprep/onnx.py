@@ -1,6 +1,6 @@
 """Export of a fitted Preprocessor to ONNX, as a graph that onnxruntime runs without Python.
 
-The graph is built from the row encoders of `steps`, which `daskprep.serving` runs. A function for each type returns the
+The graph is built from the row encoders of `rows`, which `daskprep.serving` runs. A function for each type returns the
 mask of missing cells, and the encoded cells by the suffix of the output. `Value` is a tensor of the graph.
 """
 
@@ -34,7 +34,7 @@ _BOOL, _INT, _DOUBLE, _SINGLE, _TEXT = map(np.dtype, (np.bool_, np.int64, np.flo
 
 
 class _UnsupportedError(ConfigError):
-    """Error for a feature that no graph can encode; the message is the reason."""
+    """Error for a feature that no graph can encode."""
 
 
 def _operator(kind: str, *, is_reflected: bool = False, is_comparison: bool = False) -> Callable[[Value, Any], Value]:
@@ -47,7 +47,7 @@ def _operator(kind: str, *, is_reflected: bool = False, is_comparison: bool = Fa
 
 
 class Value:
-    """Tensor of a graph; the operators of NumPy arrays add nodes. Booleans are integers in arithmetic."""
+    """Tensor of a graph; operators add nodes, Booleans are integers."""
 
     __hash__ = None  # type: ignore[assignment]
     __add__, __radd__ = _operator("Add"), _operator("Add")
@@ -86,7 +86,6 @@ class Value:
         return self.graph.add(kind, self, *operands, **attributes)
 
     def column(self) -> Value:
-        """Return a row of values as a column."""
         return self.apply("Unsqueeze", np.array([1]))
 
     def look_up(self, numbers: Mapping[str, int], default: int) -> Value:
@@ -96,19 +95,18 @@ class Value:
         return self.apply("LabelEncoder", dtype=_INT, domain="ai.onnx.ml", **attributes)
 
     def tokens(self, pattern: str) -> Value:
-        """Return the matches of a pattern in each text, and at least one empty text, which pads rows."""
+        """Return the matches of a pattern in each text, and an empty one."""
         attributes = {"mark": 0, "pad_value": "", "mincharnum": 1, "tokenexp": pattern}
         tokens = self.apply("Tokenizer", domain="com.microsoft", **attributes)
         empty = self.graph.constant(np.array("", object)).apply("Expand", self.column().apply("Shape", dtype=_INT))
         return tokens.apply("Concat", empty, axis=1)
 
     def strip(self) -> Value:
-        """Return texts without the white space around them."""
         space = _characters(r"\s")
         return self.tokens(f"(?s)[^{space}](?:.*[^{space}])?").apply("Gather", np.array(0), axis=1)
 
     def lower(self, tokens: Iterable[str]) -> Value:
-        """Return texts in lower case; letters beyond ASCII need a locale, and only count if a token has some."""
+        """Return texts in lower case, as far as `tokens` need it."""
         locale = "C" if all(map(str.isascii, tokens)) else "C.UTF-8"
         return self.apply("StringNormalizer", case_change_action="LOWER", locale=locale)
 
@@ -127,7 +125,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def input(self, column: str, dtype: np.dtype[Any], size: int | None = None) -> Value:
-        """Return the input of a column; raise _UnsupportedError if another feature reads it as another type."""
+        """Return the input of a column, of one type for all features."""
         if column not in self.inputs:
             shape = ["rows"] if size is None else ["rows", size]
             kind = self.helper.np_dtype_to_tensor_dtype(dtype)
@@ -145,7 +143,8 @@ class Graph:
     def add(
         self, kind: str, *operands: Any, dtype: Any = None, domain: str = "", index: int = 0, **attributes: Any
     ) -> Value:
-        """Add a node, and return its output at `index`; numbers have the type of the first value, arrays their own."""
+        """Add a node, and return its output at `index`."""
+        # Numbers have the type of the first value, arrays their own.
         first = next(one for one in operands if isinstance(one, Value))
         values = [
             one if isinstance(one, Value) else self.constant(np.asarray(one, getattr(one, "dtype", first.dtype)))
@@ -190,7 +189,7 @@ Encoded = tuple[Value, dict[str, Value]]
 
 
 def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
-    """Return the ONNX model of a Preprocessor's state; raise ConfigError that names all features without a graph."""
+    """Return the ONNX model of a Preprocessor's state."""
     features = state["features"]
     if isinstance(columns, str):
         raise ConfigError(f"columns={columns!r}: expected a list of names, such as [{columns!r}]")
@@ -216,7 +215,7 @@ def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
 
 
 def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the outputs of a feature, with missing cells imputed, in the types of its row encoder."""
+    """Return the outputs of a feature, with missing cells imputed."""
     build: Any = next((build for kind, build in _TYPES.items() if type(encoder) is kind), None)
     if encoder is None or build is None:
         tokenizer = feature["params"].get("tokenizer") if feature["type"] in ("set", "sequence", "text") else None
@@ -242,7 +241,7 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
 
 
 def _read_numbers(graph: Graph, encoder: RowEncoder) -> tuple[Value, Value]:
-    """Return the input of a column of numbers, and the mask of its missing cells: NaN, infinities and null values."""
+    """Return the input of a column of numbers, and its missing cells."""
     cells = graph.input(encoder.column, _DOUBLE)
     missing = cells.is_nan_or_infinite()
     for text in sorted(encoder.nulls):
@@ -269,7 +268,6 @@ def _clip(cells: Value, ends: Sequence[float]) -> Value:
 
 
 def _count_up_to(cells: Value, points: np.ndarray) -> Value:
-    """Return how many points are not above each cell."""
     return (cells.column() >= points[None]).cast(_INT).apply("ReduceSum", np.array([1]), keepdims=0)
 
 
@@ -303,13 +301,13 @@ def _robust(graph: Graph, cells: Value, normalizer: Normalizer) -> Value:
 
 
 def _log1p(graph: Graph, values: Value, _: Any = None) -> Value:
-    """Return log(1 + x) with the relative precision of `numpy.log1p`, by Kahan's method."""
+    """Return log(1 + x) as precisely as NumPy, by Kahan's method."""
     shifted = values + 1.0
     return graph.where(shifted == 1.0, values, shifted.apply("Log") * (values / (shifted - 1.0)))
 
 
 def _expm1(graph: Graph, values: Value) -> Value:
-    """Return exp(x) - 1 with the relative precision of `numpy.expm1`, by Kahan's method."""
+    """Return exp(x) - 1 as precisely as NumPy, by Kahan's method."""
     power = values.apply("Exp")
     exact = (power - 1.0) * (values / power.apply("Log"))
     is_extreme = (power == 0.0) | power.apply("IsInf", dtype=_BOOL)
@@ -382,7 +380,7 @@ def _vector(graph: Graph, encoder: VectorRowEncoder) -> Encoded:
 
 
 def _date(graph: Graph, encoder: DateRowEncoder) -> Encoded:
-    """Return days and seconds, or calendar parts, of nanoseconds since 1970; NaT is the smallest integer."""
+    """Return the parts of nanoseconds since 1970; NaT is missing."""
     moments = [graph.input(column, _INT) for column in encoder.columns]
     missing = moments[0] == _NAT
     if len(moments) > 1:
@@ -404,7 +402,7 @@ def _date(graph: Graph, encoder: DateRowEncoder) -> Encoded:
 
 @functools.cache
 def _characters(pattern: str) -> str:
-    r"""Return the characters that ``\w`` or ``\s`` of Python matches, as ranges in RE2, whose own are ASCII."""
+    r"""Return the characters of ``\w`` or ``\s`` in Python as ranges of RE2."""
     characters = "".join(map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1))))
     return "".join(f"\\x{{{ord(run[0]):x}}}-\\x{{{ord(run[-1]):x}}}" for run in re.findall(f"{pattern}+", characters))
 
@@ -441,7 +439,7 @@ def _binary(graph: Graph, encoder: BinaryRowEncoder) -> Encoded:
 
 
 def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value, Value, Value]:
-    """Return the tokens of texts, their ids, and the number of tokens of each text, all as tables."""
+    """Return tokens and their ids as tables, and their number by text."""
     space, word = _characters(r"\s"), _characters(r"\w")
     patterns = {"space": f"[^{space}]+", "space_punct": f"[{word}]+|[^{word}{space}]", "characters": "(?s)."}
     tokenizer = encoder.params.tokenizer
@@ -480,7 +478,7 @@ def _text(graph: Graph, encoder: TextRowEncoder) -> Encoded:
 
 
 def _set(graph: Graph, encoder: SetRowEncoder) -> Encoded:
-    """Return the ids of the distinct tokens of each row, in the order of their first occurrence."""
+    """Return the ids of the distinct tokens of each row, in order."""
     cells = graph.input(encoder.column, _TEXT)
     tokens, ids, count = _tokens(graph, encoder, cells)
     shape = tokens.apply("Shape", dtype=_INT)

@@ -32,14 +32,14 @@ _LENGTH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 
 def make_key(seed: int, *parts: str | int) -> int:
-    """Return 64 bits of the SHA-256 of `seed` and `parts` as a key, the same in every process and on every platform."""
+    """Return 64 bits of the SHA-256 of `seed` and `parts` as a key."""
     numbers_and_names = [part if isinstance(part, str) else int(part) for part in (seed, *parts)]
     text = json.dumps(numbers_and_names, ensure_ascii=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")
 
 
 def hash_strings(strings: pa.Array, key: int) -> Uint64Array:
-    """Return the 64-bit hash of each string for a key; nulls have a separate hash. Works in blocks of 512 KiB of text.
+    """Return the 64-bit hash of each string for a key.
 
     A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with its
     position, the results are added, and the sum is mixed with the length (-1 for a null).
@@ -60,7 +60,7 @@ def hash_strings(strings: pa.Array, key: int) -> Uint64Array:
 
 
 def _word_blocks(lengths: Integers) -> Iterator[slice]:
-    """Yield blocks of strings with about `_BLOCK_ROWS` words each, for the lengths of all strings in bytes."""
+    """Yield blocks of strings with about `_BLOCK_ROWS` words each."""
     ends = np.cumsum((lengths + 7) >> 3)
     start, words = 0, 0
     while start < lengths.size:
@@ -72,7 +72,7 @@ def _word_blocks(lengths: Integers) -> Iterator[slice]:
 
 
 def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, key: np.uint64) -> Uint64Array:
-    """Return the sum of the mixed words of each string, located in `cells` by `starts` and `lengths` in bytes."""
+    """Return the sum of the mixed words of each string in `cells`."""
     words = (lengths + 7) >> 3
     ends = np.cumsum(words)
     string_index = np.repeat(np.arange(lengths.size), words)
@@ -94,7 +94,7 @@ def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, ke
 
 
 def mix(words: Uint64Array) -> Uint64Array:
-    """Scramble each word in place by a fixed bijection (the finalizer of splitmix64); return the same array."""
+    """Scramble each word in place by the finalizer of splitmix64."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)
@@ -104,7 +104,7 @@ def mix(words: Uint64Array) -> Uint64Array:
 
 
 class _Domain(NamedTuple):
-    """Sizes and keys of permutations: one for all rows (arrays of length 1), or one for each row."""
+    """Sizes and keys of permutations, one for all rows or for each row."""
 
     size: _AnyUintArray  # numbers of members
     mask: _AnyUintArray  # 2**b - 1, for b bits of size - 1
@@ -112,7 +112,6 @@ class _Domain(NamedTuple):
     key: Uint64Array
 
     def as_words(self, dtype: np.dtype[Any]) -> _Domain:
-        """Return the domain with sizes, masks and shifts as words of a dtype; keys remain uint64."""
         return _Domain(self.size.astype(dtype), self.mask.astype(dtype), self.shift.astype(dtype), self.key)
 
     def rows(self, rows: slice | Integers) -> _Domain:
@@ -120,12 +119,11 @@ class _Domain(NamedTuple):
 
 
 def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Array) -> Integers:
-    """Return the position of each number of `index`, in [0, n), under the permutation of [0, n) for a key.
+    """Return the positions of numbers under the permutation of [0, n) for a key.
 
-    `n`, 0 to 2**62, and `key`, as from `make_key`, are single values or arrays with a value per number. Results do not
-    depend on batching. Eight rounds permute [0, 2**b), for b bits of n - 1: add, multiply by ``2 * m + 1``, and fold
-    the high half onto the low half. Results outside [0, n) are permuted again (cycle walking), less than once per
-    number on average. Raise `IndexError` for numbers outside [0, n).
+    `n`, 0 to 2**62, and `key`, as from `make_key`, are single values or arrays with a value per number. Eight rounds
+    permute [0, 2**b), for b bits of n - 1: add, multiply by ``2 * m + 1``, and fold the high half onto the low half.
+    Results outside [0, n) are permuted again (cycle walking), less than once per number on average.
     """
     domain = _domain(n, key)
     if index.dtype.kind not in "iu":
@@ -150,7 +148,7 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Arra
 
 
 def _domain(n: int | Integers, key: int | Uint64Array) -> _Domain:
-    """Return the domains of sizes and keys, single or by row; raise ValueError for a size outside 0 to 2**62."""
+    """Return the domains of sizes and keys, single or by row."""
     sizes = np.atleast_1d(np.asarray(n))
     if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= MAX_SIZE:
         raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")
@@ -177,7 +175,7 @@ def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
 
 
 def _permute_block(values: _AnyUintArray, domain: _Domain) -> None:
-    """Permute values in place by eight rounds, within [0, 2**b) for the b bits of their domain."""
+    """Permute values in place by eight rounds, within [0, 2**b)."""
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
     keys = mix(domain.key[None, :] + rounds)
     addends, multipliers = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)

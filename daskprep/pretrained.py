@@ -37,7 +37,7 @@ class PretrainedModel(NamedTuple):
 
 
 def import_package(package: str) -> Any:
-    """Import and return an optional package; if it is missing, raise MissingPackageError with the pip command."""
+    """Import an optional package, or raise with the pip command."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -49,7 +49,7 @@ def import_package(package: str) -> Any:
 
 @lru_cache(maxsize=8)
 def load_model(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
-    """Load the model of a file, or, if `stamp` (its time and size) is None, of a name for transformers."""
+    """Load the model of a file, or of a name if `stamp` is None."""
     if package == "tokenizers" and stamp is None:
         return _from_transformers(path, cache_only)
     try:
@@ -61,7 +61,7 @@ def load_model(package: str, path: str, stamp: object, cache_only: bool) -> Pret
 
 
 def _load_sentencepiece(path: str) -> PretrainedModel:
-    """Return the model of a sentencepiece file, with the id of its padding or of a usual symbol for it."""
+    """Return the model of a sentencepiece file."""
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)
@@ -74,7 +74,7 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:
-    """Return the model of a tokenizer.json; padding is what files beside it name, its settings, or a usual token."""
+    """Return the model of a tokenizer.json, with its padding."""
     backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
@@ -91,7 +91,7 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return the padding token and the maximum length in the files that transformers writes beside a tokenizer.json."""
+    """Return padding token and length from files of transformers."""
     settings: dict[str, Any] = {}
     for file in (folder / name for name in reversed(CONFIG_FILES)):
         values = json.loads(file.read_bytes()) if file.is_file() else {}
@@ -102,7 +102,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
-    """Return the model of a name on the Hugging Face Hub; ConfigError if it is not cached or has no fast version."""
+    """Return the model of a name on the Hugging Face Hub."""
     try:
         load = import_package("transformers").AutoTokenizer.from_pretrained
     except MissingPackageError as error:
@@ -133,7 +133,7 @@ def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
 
 
 def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:
-    """Return the model of a tokenizer of the package tokenizers, without padding and truncation."""
+    """Return the model of a tokenizer, without padding and truncation."""
     backend.no_padding()
     backend.no_truncation()
     ids = backend.get_vocab(with_added_tokens=True)
@@ -150,7 +150,7 @@ def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: 
 
 
 def _find_added_ids(backend: Any, vocabulary: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the ids of the tokens that a tokenizer adds before and after each text, such as [CLS] and [SEP]."""
+    """Return the ids that are added before and after each text."""
     if backend.num_special_tokens_to_add(is_pair=False):
         for text in vocabulary:
             encoding = backend.encode(text)
@@ -161,7 +161,7 @@ def _find_added_ids(backend: Any, vocabulary: list[str]) -> tuple[tuple[int, ...
 
 
 def _decoder_name(backend: Any) -> str:
-    """Return how the decoder of a tokenizer of the package tokenizers joins tokens; "" for other decoders."""
+    """Return how the decoder of a tokenizer joins tokens, or ""."""
     decoder = json.loads(backend.to_str())["decoder"] or {}
     for one in decoder.get("decoders", [decoder]):
         if one.get("pattern") == {"String": WORD_START_MARK}:

@@ -20,7 +20,7 @@ _processes: ContextVar[int] = ContextVar("processes", default=0)
 
 @contextmanager
 def show_processes(count: int) -> Iterator[None]:
-    """Show in the bars of the block that its tasks run on `count` processes; 0: on threads, which is not shown."""
+    """Show in bars that tasks run on `count` processes; 0: on threads."""
     token = _processes.set(count)
     try:
         yield
@@ -29,16 +29,15 @@ def show_processes(count: int) -> Iterator[None]:
 
 
 class Advance(Protocol):
-    """A function that counts one more finished task of a stage, and its number of rows."""
+    """A function that counts a finished task and its rows."""
 
     def __call__(self, rows: int = 0) -> None: ...
 
 
 class Progress:
-    """A progress bar per stage on standard error: finished tasks, rows, rows per second.
+    """A progress bar per stage: finished tasks, rows, rows per second.
 
-    If `enabled` is None, bars are shown on terminals and in notebooks only. In a notebook, the first two seconds of a
-    job show no bar. Without bars, tqdm is not imported.
+    If `enabled` is None, bars are shown on terminals and in notebooks only, there after two seconds.
 
     Examples
     --------
@@ -49,10 +48,10 @@ class Progress:
     """
 
     def __init__(self, enabled: bool | None = None) -> None:
-        """Set whether bars are shown; None: on terminals and in notebooks. Raise ConfigError for other values."""
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
-        self.enabled = sys.stderr is not None and (_is_interactive() if enabled is None else enabled)
+        is_enabled = sys.stderr is not None and (sys.stderr.isatty() or _in_notebook())
+        self.enabled = is_enabled if enabled is None else enabled and sys.stderr is not None
         self.prefix = ""  # shown before names of stages, to distinguish repeated ones
         self.seconds: dict[str, float] = {}  # total by name of stage, also without bars
         self._stage: tuple[str, float] | None = None
@@ -67,10 +66,7 @@ class Progress:
         self._close(leave=True)
 
     def stage(self, name: str, *, total: int, unit: str = "tasks") -> Advance:
-        """Start a stage of `total` tasks, whose bar replaces the previous one, and return its `advance` function.
-
-        Only one thread at a time may call `advance`.
-        """
+        """Start a stage, and return its `advance`, which one thread at a time may call."""
         self._end_stage()
         self._stage = name, time.monotonic()
         if not self.enabled:
@@ -91,7 +87,6 @@ class Progress:
         started, rows_done = time.monotonic(), 0
 
         def advance(rows: int = 0) -> None:
-            """Count a finished task and its rows, and show the rate of rows."""
             nonlocal rows_done
             rows_done += rows
             if rows_done:
@@ -114,17 +109,13 @@ class Progress:
             self._bar = None
 
 
-def _is_interactive() -> bool:
-    return sys.stderr.isatty() or _in_notebook()
-
-
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def _size_options(file: Any) -> dict[str, Any]:
-    """Return tqdm's options for the size of a terminal; in one that says 0, as in some containers, bars are hidden."""
+    """Return tqdm's options for a terminal, which may say 0."""
     with suppress(OSError, ValueError, AttributeError):  # no terminal
         if 0 in os.get_terminal_size(file.fileno()):
             return {"ncols": 80, "nrows": 24}
@@ -132,7 +123,7 @@ def _size_options(file: Any) -> dict[str, Any]:
 
 
 def _bar_class() -> Any:
-    """Return tqdm's class of bars, for notebooks if widgets are installed, without its monitor thread."""
+    """Return tqdm's class of bars, for notebooks with widgets."""
     # tqdm.auto would warn if ipywidgets is missing.
     if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         bar = importlib.import_module("tqdm.notebook").tqdm_notebook

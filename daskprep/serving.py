@@ -35,13 +35,9 @@ _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 
 
 class FallbackRowEncoder:
-    """Encoder of rows by `Preprocessor.encode`: for images, audio, tokenizers of other packages, and custom types.
-
-    `feature` is as in the saved JSON. `trusted`: tokenizers may be downloaded, as for `Preprocessor.load`.
-    """
+    """Encoder of rows by `Preprocessor.encode`, for types without a row encoder."""
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
-        """Restore a Preprocessor of the feature alone; raise MissingPackageError if an import fails."""
         self.name, self.seen = name, dict.fromkeys(COUNTED, 0)
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
@@ -61,13 +57,11 @@ class FallbackRowEncoder:
         self.column = self.columns[0]
 
     def _frame(self, rows: RowMappings) -> Any:
-        """Return the feature's columns of rows as a pandas frame."""
         # By default, pandas would convert integers to floats if a cell is None.
         cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
         return self._pandas.DataFrame(cells)
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return arrays by the suffix of the output; raise KeyError if a row does not have one of `columns`."""
         from daskprep.passes.encoding import encode_source  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
@@ -76,7 +70,7 @@ class FallbackRowEncoder:
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
     def report(self, rows: RowMappings) -> CellReport:
-        """Return the missing, unreadable and unseen cells of rows, as `Preprocessor.cell_counts` counts them."""
+        """Return the missing, unreadable and unseen cells of rows."""
         from daskprep.passes.encoding import rows_by_kind  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
@@ -87,7 +81,6 @@ class FallbackRowEncoder:
         }
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return an encoded array in the form that batches of a loader have."""
         import torch  # noqa: PLC0415
 
         [feature] = self._prep.features_.values()
@@ -96,7 +89,7 @@ class FallbackRowEncoder:
 
 
 class Encoder:
-    """Encode rows like `Preprocessor.encode`, without pandas, pyarrow, Dask or scikit-learn.
+    """Encode rows like `Preprocessor.encode`, with NumPy alone.
 
     Threads may share an encoder. `load` creates one from the file that `Preprocessor.save` wrote.
 
@@ -109,10 +102,6 @@ class Encoder:
     """
 
     def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
-        """Verify the state, and create encoders of features and decoders of targets; weights are left out.
-
-        Raise CorruptDatasetError if the state or its golden rows were altered.
-        """
         if isinstance(state, str | os.PathLike):
             raise ConfigError(
                 f"Encoder: state={state!r:.80} is not a mapping: use daskprep.serving.load(path) for a file"
@@ -166,10 +155,10 @@ class Encoder:
         report: bool = False,
         strict: bool = False,
     ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, CellReport]]:
-        """Return arrays by output name, with a row per input row; a single mapping is one row.
+        """Return arrays by output name, with a row per input row.
 
-        Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
-        row has their columns. A target is left out if it has no code for a missing label of these rows.
+        Each row must have the columns of all inputs, with None for missing values; a single mapping is one row. Targets
+        are encoded only if every row has their columns. A target is left out if it has no code for a missing label.
 
         Parameters
         ----------
@@ -226,7 +215,7 @@ class Encoder:
 
     @property
     def seen(self) -> dict[str, dict[str, int]]:
-        """Counts of the cells that were encoded since the encoder was created, by feature.
+        """Counts of the cells encoded since the start, by feature.
 
         They are the number of "rows" and of "missing", "unseen" and "out_of_range" cells, in all threads. Unreadable
         cells are missing. Numbers and the days of dates are out of range below the smallest or above the largest of the
@@ -255,7 +244,7 @@ class Encoder:
         top_k: int | None = None,
         probabilities: bool = False,
     ) -> dict[str, PredictionColumn]:
-        """Convert the outputs of a model to prediction columns: labels, tokens, and numbers in their original units.
+        """Convert outputs of a model to labels, tokens and units.
 
         Columns and parameters are the same as for `Preprocessor.predictions`. The result maps column names to arrays,
         or to lists if each value is a list.
@@ -275,7 +264,7 @@ class Encoder:
 
 
 def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
-    """Load an encoder of single rows from the file that `Preprocessor.save` wrote, without unpickling or evaluation.
+    """Load an encoder of single rows from a file of `Preprocessor.save`, without unpickling.
 
     Raise `CorruptDatasetError` if the file was altered, or if its sample values do not encode to the stored rows.
     `trusted` is whether tokenizers that the file names may be downloaded, as for `Preprocessor.load`.
@@ -304,7 +293,6 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
 
 
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
-    """Return one row or a sequence of rows as a sequence; raise ColumnError if a row is not a mapping."""
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
@@ -319,7 +307,6 @@ def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
 
 
 def _missing_columns_error(columns: Collection[str], rows: RowMappings) -> ColumnError:
-    """Return the error for the columns that the first row without all of them lacks."""
     number, row = next((i, row) for i, row in enumerate(rows) if any(column not in row for column in columns))
     absent = [column for column in columns if column not in row]
     names, present = (", ".join(map(str, one)) for one in ([f'"{column}"' for column in absent], row))
@@ -329,7 +316,6 @@ def _missing_columns_error(columns: Collection[str], rows: RowMappings) -> Colum
 
 
 def _reject_cells(cells: Mapping[str, CellReport]) -> None:
-    """Raise RejectedValueError for the first unreadable or unseen cell; `cells` has the report of each column."""
     refused = [
         (number, column, kind, cell)
         for column, flagged in cells.items()
@@ -351,10 +337,9 @@ def _reject_cells(cells: Mapping[str, CellReport]) -> None:
 
 
 def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
-    """Encode two sample cells, so that an altered state raises an error on load, not at the first request.
+    """Encode two sample cells, so that an altered state raises an error on load.
 
-    `has_length` is whether the type's rows have a learned length: their cells are only read, since rows of an altered
-    length could need any amount of memory.
+    With `has_length`, cells are only read: rows of an altered length could need any amount of memory.
     """
     for sample in ("0", "no such cell"):
         row = dict.fromkeys(encoder.columns, sample)

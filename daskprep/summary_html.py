@@ -49,7 +49,7 @@ def describe(
     targets: Collection[str] = (),
     sample: float | None = None,
 ) -> Description:
-    """Return a summary with a row per feature: its parameters, and its learned state if it is in `learned`.
+    """Return a summary with a row per feature.
 
     Examples
     --------
@@ -71,7 +71,6 @@ def describe(
     shown = [number for number, is_shown in enumerate((*varies, bool(learned))) if is_shown]
 
     def row(name: str) -> Row:
-        """Return the cells of a feature: planned ones, then learned ones if any feature was fitted."""
         cells: Row = ("",) * len(_LEARNED_COLUMNS)
         if name in learned:
             text = "; ".join(describe_learned(learned[name]))
@@ -84,7 +83,7 @@ def describe(
 
 
 def _draw_chart(learned: Learned | None) -> Markup:
-    """Return a chart of a learned state: the frequencies of tokens, or the range of numbers; else an empty chart."""
+    """Return a chart of tokens or of a range, if the state has one."""
     if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
         return bar_chart([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MAX_BARS)])
     statistics = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
@@ -94,7 +93,7 @@ def _draw_chart(learned: Learned | None) -> Markup:
 
 @functools.singledispatch
 def describe_learned(learned: Learned) -> list[str]:
-    """Return a learned state as short phrases, such as "length 20"; custom types may register a function."""
+    """Return a learned state as phrases; custom types may register."""
     lines, later = [], earlier_values(type(learned))
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
@@ -121,7 +120,6 @@ def _(learned: LearnedBinary) -> list[str]:
 def _make_captions(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
 ) -> list[str]:
-    """Return lines on the number of features and fitted rows, split, balance and sample."""
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"
@@ -139,33 +137,27 @@ def _make_captions(
 
 
 def _format_call(owner: Any) -> str:
-    parameters = ((key, value) for key, value in _parameters(owner).items() if value is not None)
+    parameters = ((key, value) for key, value in owner.get_params(deep=False).items() if value is not None)
     return f"{type(owner).__name__}({', '.join(f'{key}={_format_value(value)}' for key, value in parameters)})"
 
 
-def _parameters(owner: Any) -> dict[str, Any]:
-    return dict(owner.get_params(deep=False))
-
-
 def _make_plan_cells(name: str, feature: Feature, *, is_target: bool) -> Row:
-    """Return the cells of a feature's name, type and parameters that differ from the defaults."""
-    defaults, parameters = _parameters(type(feature)()), _parameters(feature)
+    """Return name, type and parameters that differ from defaults."""
+    defaults, parameters = type(feature)().get_params(deep=False), feature.get_params(deep=False)
     column = parameters.pop("column")
     title = truncate(name)
     if column is not None:
         title += f" (column {_format_value(column)})"
     changed = [
-        f"{key}={_format_value(value)}" for key, value in parameters.items() if not _is_same(value, defaults[key])
+        f"{key}={_format_value(value)}"
+        for key, value in parameters.items()
+        if value is not defaults[key] and (type(value) is not type(defaults[key]) or value != defaults[key])
     ]
     return title, feature.kind + ", target" * is_target, ", ".join(changed)
 
 
-def _is_same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and bool(value == default))
-
-
 def make_learned_cells(feature: Feature, learned: Learned) -> Row:
-    """Return the cells "rows", "missing" and "unreadable" of a feature, with the handling of missing values."""
+    """Return the cells "rows", "missing" and "unreadable"."""
     missing = unreadable = "0"
     if learned.missing:
         percentage = format_share(learned.missing, rows_seen(feature, learned))
@@ -176,7 +168,7 @@ def make_learned_cells(feature: Feature, learned: Learned) -> Row:
 
 
 def _describe_missing(feature: Feature, learned: Learned) -> str:
-    """Return the handling of a feature's missing values, such as "filled with 0" or "dropped"."""
+    """Return the handling of missing values, such as "dropped"."""
     if fills_with_one_value(feature):
         return f"filled with {_format_number(learned.fill_value)}"
     if keeps_missing(feature):
@@ -192,10 +184,7 @@ def _describe_vocabulary(vocabulary: Vocabulary) -> str:
 
 
 def _most_frequent(vocabulary: Vocabulary, limit: int) -> np.ndarray:
-    """Return the ids of at most `limit` of the most frequent tokens without special symbols, ties by id.
-
-    They must be sorted: a vocabulary of a tokenizer or a file is not in the order of frequency.
-    """
+    """Return the ids of the most frequent tokens, which need not be the first ones."""
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
     ids = np.argsort(-counts, kind="stable")[:limit]
@@ -209,7 +198,7 @@ def _format_number(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return text as a quoted literal, a function as its name, other values as `repr`, truncated."""
+    """Return text as a literal, a function as its name, others as `repr`."""
     if isinstance(value, str):
         return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):

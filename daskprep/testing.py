@@ -78,11 +78,11 @@ def check_feature(feature: Feature, column: Any = None) -> None:
 
 
 class _Violation(Exception):  # noqa: N818
-    """Description of a result that differs from the expected one."""
+    pass
 
 
 def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
-    """Run a check; raise ContractError for any exception, with the expected result in its message."""
+    """Run a check; raise ContractError for any exception."""
     try:
         check()
     except Exception as error:
@@ -94,7 +94,7 @@ def _run_check(name: str, feature: Feature, expected: str, check: Callable[[], N
 
 @dataclass(frozen=True)
 class _Trial:
-    """A feature, and a table of cells that it can read, none of them missing."""
+    """A feature, and a table of cells that it can read."""
 
     feature: Feature
     table: pa.Table
@@ -113,7 +113,6 @@ class _Trial:
         return self.table.take(pa.array(rows, mask=rows % _MISSING_EVERY == _MISSING_EVERY - 1))
 
     def missing(self, *, typed: bool) -> pa.Table:
-        """Return three rows of missing cells: of the type of the table if `typed`, otherwise of the null type."""
         rows = pa.nulls(3, pa.int64())
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
@@ -135,10 +134,7 @@ class _Trial:
 
 
 def _make_table(feature: Feature, column: Any) -> pa.Table:
-    """Return a table with the cells in each column that the feature reads.
-
-    Raise ConfigError for no cells, and for a cell that the feature parses as missing.
-    """
+    """Return a table with the cells in each column that the feature reads."""
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
@@ -148,7 +144,7 @@ def _make_table(feature: Feature, column: Any) -> pa.Table:
 
 
 def _find_readable_table(feature: Feature) -> pa.Table:
-    """Return a table of the first generated column that the feature can read and learn."""
+    """Return a table of the first generated column it can read."""
     for cells in _generate_columns():
         # Cells that a type cannot read raise one of these, or become missing, which `_make_table` refuses.
         with suppress(ValueError, TypeError, NotImplementedError):
@@ -162,11 +158,7 @@ def _find_readable_table(feature: Feature) -> pa.Table:
 
 
 def _generate_columns() -> Iterator[list[Any]]:
-    """Yield columns of words, yes and no, dates, H3 cells, vectors, numbers, images and audio.
-
-    A type is checked with the first column that it can read. Of similar columns, the one that fewer types can read
-    comes first.
-    """
+    """Yield columns of many types; of similar ones, that which fewer types read first."""
     kinds: list[list[Any]] = [
         ["red fox", "blue", "blue hare", "red hare red", "grey", "fox grey blue"],
         ["yes", "no", "no", "yes", "yes", "no"],
@@ -181,14 +173,10 @@ def _generate_columns() -> Iterator[list[Any]]:
         yield [cells[index] for index in _CELL_ORDER]
 
 
-def _get_parameters(feature: Any) -> dict[str, Any]:
-    return dict(feature.get_params(deep=False))
-
-
 def _check_parameters(feature: Feature) -> None:
-    """Raise _Violation unless parameters are stored unchanged, as scikit-learn's `clone` and `set_params` require."""
+    """Raise _Violation unless parameters are stored unchanged."""
     kind = type(feature)
-    names = list(_get_parameters(feature))
+    names = list(feature.get_params(deep=False))
     if lacking := [name for name in _SHARED_PARAMETERS if name not in names]:
         raise _Violation(f"no parameter {lacking[0]}, which all types have")
     marks: dict[str, Any] = {name: object() for name in names}
@@ -199,12 +187,11 @@ def _check_parameters(feature: Feature) -> None:
     if extra := sorted(vars(created).keys() - marks.keys()):
         raise _Violation(f"an attribute {extra[0]}, which is no parameter")
     copy = clone(feature)
-    if copy.set_params(**_get_parameters(feature)) is not copy:
+    if copy.set_params(**feature.get_params(deep=False)) is not copy:
         raise _Violation("set_params that does not return the feature")
 
 
 def _check_no_cells(trial: _Trial) -> None:
-    """Check that summarize, learn, encode and decode accept tables without rows."""
     for empty in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
         trial.summarize([empty])
         trial.learn([empty, trial.table])
@@ -218,7 +205,6 @@ def _check_encode(trial: _Trial) -> None:
 
 
 def _check_missing(trial: _Trial) -> None:
-    """Check that columns with only missing cells, typed and untyped, can be learned and encoded."""
     for missing in (trial.missing(typed=True), trial.missing(typed=False)):
         learned = trial.learn([missing, trial.table, missing])
         trial.encode([missing, trial.table, missing], learned)
@@ -228,7 +214,6 @@ def _check_missing(trial: _Trial) -> None:
 
 
 def _check_merge(trial: _Trial) -> None:
-    """Raise _Violation unless summaries merge to the same state in any order, and ``* 2`` equals ``+`` of two."""
     tables = [*_split_rows(trial.table_with_missing, 1), trial.missing(typed=True)]
     parts = trial.summarize(tables)
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
@@ -239,7 +224,6 @@ def _check_merge(trial: _Trial) -> None:
 
 
 def _check_partitions(trial: _Trial) -> None:
-    """Raise _Violation unless state and encoded rows are the same for any partitioning."""
     table = trial.table_with_missing
     empty = table.slice(0, 0)
     cuts = [
@@ -258,7 +242,6 @@ def _check_partitions(trial: _Trial) -> None:
 
 
 def _check_state(trial: _Trial) -> None:
-    """Raise _Violation unless the learned state is equal after writing and reading JSON."""
     learned = trial.learn([trial.table_with_missing])
     read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     if read != learned:
@@ -266,7 +249,7 @@ def _check_state(trial: _Trial) -> None:
 
 
 def _check_decode(trial: _Trial) -> None:
-    """Raise _Violation unless decoded values encode to the same row again, for at least one output."""
+    """Check that a decoded output encodes to the same row again."""
     encoded = trial.encode([trial.table], trial.learned)
     decoded = trial.decode(encoded, trial.learned)
     cells = trial.table.slice(0, len(decoded)).set_column(0, _NAME, decoded)
@@ -282,7 +265,6 @@ def _check_decode(trial: _Trial) -> None:
 
 
 def _check_expand(trial: _Trial) -> None:
-    """Check that expanding rows in any order, one by one, or none returns the values and dtype of the batch."""
     encoded = trial.encode([trial.table], trial.learned)
     for output, expand in make_expanders(trial.features, {_NAME: trial.learned}, encoded).items():
         expanded = expand(torch.from_numpy(encoded[output].copy()))
@@ -295,12 +277,11 @@ def _check_expand(trial: _Trial) -> None:
 
 
 def _check_transformer(trial: _Trial) -> None:
-    """Raise _Violation if `fit` changes parameters, or `transform` has other columns than their names."""
     feature, frame = clone(trial.feature), trial.table.to_pandas()
-    initial_parameters = _get_parameters(feature)
+    initial = feature.get_params(deep=False)
     if feature.fit(frame) is not feature:
         raise _Violation("fit that returns another object")
-    if changed := [name for name, value in _get_parameters(feature).items() if value is not initial_parameters[name]]:
+    if changed := [name for name, value in feature.get_params(deep=False).items() if value is not initial[name]]:
         raise _Violation(f"another {changed[0]} after fit")
     shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
     if shape != (len(frame), len(names)):
@@ -335,7 +316,6 @@ def _split_rows(table: pa.Table, rows: int) -> list[pa.Table]:
 
 
 def _compare_learned(learned: Sequence[Learned]) -> None:
-    """Raise _Violation with the first differing field if learned states are not all equal."""
     first = learned[0].to_dict()
     for other in learned[1:]:
         if (state := other.to_dict()) != first:

@@ -35,7 +35,7 @@ from daskprep.storage.security import UntrustedModelName, check_trusted_path, pa
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer(ABC):
-    """Base class: a callable that cuts the strings of a column into tokens.
+    """Base class: a callable that cuts the strings of a column.
 
     Tokenizers are small and picklable. Two tokenizers with the same `digest` return the same tokens.
 
@@ -51,24 +51,23 @@ class Tokenizer(ABC):
     lowercase: bool = False  # whether to lower-case strings, as `str.lower` does, before they are cut
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
-        """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""
+        """Return the tokens of each row, null where the row is null."""
         return _to_list_array(self.tokenize(column), kernels.null_mask(column) if column.null_count else None)
 
     @abstractmethod
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
-        """Return the tokens of each row; a null row has no tokens."""
+        """Return the tokens of each row; a null row has none."""
 
     @property
     def model(self) -> PretrainedModel | None:
-        """The trained model of a tokenizer with its own token ids; None for other tokenizers."""
+        """The trained model of a tokenizer with its own ids, or None."""
         return None
 
     def parameters(self) -> dict[str, Any]:
-        """Return all parameters that the tokens depend on, as JSON values."""
+        """Return all parameters that tokens depend on, as JSON values."""
         return {"tokenizer": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     def digest(self) -> str:
-        """Return the SHA-256 of `parameters`, for cache keys."""
         return hashlib.sha256(json.dumps(self.parameters(), sort_keys=True).encode()).hexdigest()
 
 
@@ -80,14 +79,14 @@ def _to_list_array(token_codes: TokenCodes, nulls: Array | None) -> pa.ListArray
 
 
 class SpanTokenizer(Tokenizer):
-    """Base class of tokenizers that cut ASCII text as bytes of the column, and other text as Python strings."""
+    """Base class of tokenizers that cut ASCII text as bytes."""
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
         return _cut_non_ascii(kernels.encode_spans(self._split(column)), self._cut)
 
     @abstractmethod
     def _split(self, column: pa.StringArray) -> Spans:
-        """Cut every row into spans that end where tokens end; a span of ASCII text is one token."""
+        """Cut every row into spans; one of ASCII text is one token."""
 
     @abstractmethod
     def _cut(self, text: str) -> list[str]:
@@ -96,7 +95,7 @@ class SpanTokenizer(Tokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Words(SpanTokenizer):
-    r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
+    r"""Words and punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
 
     def _split(self, column: pa.StringArray) -> Spans:
         column = _lowercase_sigma_rows(column) if self.lowercase else column
@@ -108,7 +107,7 @@ class Words(SpanTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Subwords(Words):
-    """Words and punctuation marks, which a feature then splits into learned subwords: BPE, WordPiece or unigrams."""
+    """Words and punctuation marks, which a feature splits further."""
 
     algorithm: Literal["bpe", "wordpiece", "unigram"]
 
@@ -129,7 +128,7 @@ class Spaced(SpanTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class NGrams(Spaced):
-    """Tokens separated by white space, then all pairs of adjacent tokens, then triples, up to `ngram_size`."""
+    """Tokens separated by white space, and n-grams up to `ngram_size`."""
 
     ngram_size: int = 2
 
@@ -154,7 +153,7 @@ class Characters(Tokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Separated(Tokenizer):
-    """Tokens separated by an ASCII character, without leading and trailing white space; blank text has no tokens."""
+    """Tokens separated by an ASCII character; blank text has none."""
 
     separator: str
 
@@ -166,7 +165,7 @@ class Separated(Tokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Whole(Tokenizer):
-    """The text as one token, with or without leading and trailing white space."""
+    """The text as one token."""
 
     strip: bool = False
 
@@ -178,12 +177,12 @@ class Whole(Tokenizer):
 
 
 def _lowercase_sigma_rows(column: pa.StringArray) -> pa.StringArray:
-    """Lower-case the rows with a capital sigma, the only letter whose lower-case form depends on its neighbors."""
+    """Lower-case rows with a capital sigma, which depends on neighbors."""
     return _lowercase_rows(column, kernels.find_rows_with(column, "Σ"))
 
 
 def lowercase_strings(values: pa.StringArray) -> pa.StringArray:
-    """Return texts in lower case as by `str.lower`; Arrow's `utf8_lower` differs from it for a few letters."""
+    """Return texts in lower case as `str.lower`, unlike Arrow."""
     small = pc.ascii_lower(values)
     if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
         return small
@@ -191,7 +190,7 @@ def lowercase_strings(values: pa.StringArray) -> pa.StringArray:
 
 
 def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
-    """Return a column with the rows at `index` in lower case, as by `str.lower`."""
+    """Return a column with the rows at `index` in lower case."""
     if not len(index):
         return column
     mask = np.zeros(len(column), bool)
@@ -201,14 +200,14 @@ def _lowercase_rows(column: pa.StringArray, index: Array) -> pa.StringArray:
 
 
 def _cut_non_ascii(token_codes: TokenCodes, cut: Callable[[str], list[str]]) -> TokenCodes:
-    """Replace each distinct value that is not ASCII by the tokens that `cut` returns for it."""
+    """Replace each value that is not ASCII by its tokens."""
     index = kernels.find_non_ascii(token_codes.values)
     texts = token_codes.values.take(pa.array(index)).to_pylist()
     return _replace_values(token_codes, index, [cut(text) for text in texts])
 
 
 def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequence[str]]) -> TokenCodes:
-    """Replace the value at `index[k]` by `tokens[k]` (none, one or many); the remaining values must be ASCII."""
+    """Replace the value at `index[k]` by `tokens[k]`; others are ASCII."""
     if not len(index):
         return token_codes
     unchanged = np.ones(len(token_codes.values), bool)
@@ -227,7 +226,7 @@ def _replace_values(token_codes: TokenCodes, index: Array, tokens: Sequence[Sequ
 
 
 def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.StringArray) -> TokenCodes:
-    """Replace code k by `codes[offsets[k]:offsets[k + 1]]`, which are positions in `values`."""
+    """Replace code k by ``codes[offsets[k]:offsets[k + 1]]``."""
     lengths = np.diff(offsets)
     if (lengths == 1).all():
         return TokenCodes(token_codes.rows, kernels.look_up(codes, token_codes.codes), values)
@@ -239,10 +238,7 @@ def expand(token_codes: TokenCodes, offsets: Array, codes: Array, values: pa.Str
 
 
 def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
-    """Append to the tokens of each row their n-grams of 2 to `n` tokens, joined by a space.
-
-    No token may contain a space: equal n-grams would get several codes.
-    """
+    """Append n-grams of 2 to `n` tokens without spaces, joined by a space, to each row."""
     tokens = len(token_codes.values)
     row_of = np.repeat(np.arange(len(token_codes.rows) - 1), np.diff(token_codes.rows))
     start, grams, values = np.arange(len(row_of)), token_codes.codes, token_codes.values
@@ -268,7 +264,7 @@ def _add_ngrams(token_codes: TokenCodes, n: int) -> TokenCodes:
 
 
 class RowTokenizer(Tokenizer):
-    """Base class of tokenizers that cut each distinct row as a Python string, about 50 times slower than bytes."""
+    """Base class of tokenizers that cut distinct rows, 50 times slower."""
 
     lowers_texts: ClassVar[bool] = True  # False: `cut` itself lower-cases
 
@@ -279,7 +275,7 @@ class RowTokenizer(Tokenizer):
         return self._cut_rows(column)[0]
 
     def _cut_rows(self, column: pa.StringArray) -> tuple[TokenCodes, Array]:
-        """Return the tokens of rows from `cut`, called for distinct rows, and a mask of null or unreadable rows."""
+        """Return the tokens of rows, and a mask of null or unreadable ones."""
         rows = kernels.encode_rows(column)
         values = lowercase_strings(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))
@@ -289,17 +285,16 @@ class RowTokenizer(Tokenizer):
 
     @abstractmethod
     def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
-        """Return the tokens of each text, or None for a text that cannot be read: its rows become null."""
+        """Return the tokens of each text, None for an unreadable one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regex(RowTokenizer):
-    """The non-empty matches of a regular expression of Python's `re`."""
+    """The non-empty matches of a regular expression."""
 
     pattern: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ConfigError if the pattern is missing or not a regular expression."""
         if not self.pattern:
             raise ConfigError(r'The tokenizer "regex" needs a pattern, such as pattern=r"\w+"')
         try:
@@ -315,7 +310,7 @@ class Regex(RowTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Json(RowTokenizer):
-    """The items of a JSON list of strings and numbers; any other text cannot be read.
+    """The items of a JSON list; other text cannot be read.
 
     The token of a number is its notation: the tokens of ``["a", 1.50]`` are "a" and "1.50".
     """
@@ -328,7 +323,7 @@ class Json(RowTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Custom(RowTokenizer):
-    """The tokens that a Python function returns, called once per distinct row with a string."""
+    """The tokens that a function returns for each distinct row."""
 
     function: Any = None
 
@@ -337,7 +332,7 @@ class Custom(RowTokenizer):
             raise ConfigError('Pass the function itself as the tokenizer, in place of "custom"')
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters with the source and closure of the function, which identify it in caches."""
+        """Return the parameters with source and closure of the function."""
         function = self.function
         cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
         try:  # without source code, the address in `repr` identifies the function, so that it never hits a cache
@@ -350,7 +345,6 @@ class Custom(RowTokenizer):
         return map(self._call_function, texts)
 
     def _call_function(self, text: str) -> list[str]:
-        """Return the function's tokens of a text; RejectedValueError if it fails or returns no list of strings."""
         try:
             tokens = self.function(text)
         except Exception as error:
@@ -391,7 +385,7 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _load_english(lemmatize: bool) -> Any:
-    """Return spaCy's blank English pipeline, or its model for lemmas; MissingPackageError if not installed."""
+    """Return spaCy's blank English pipeline, or its model for lemmas."""
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
@@ -404,7 +398,7 @@ def _load_english(lemmatize: bool) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Pretrained(Tokenizer):
-    """A trained tokenizer with its own token ids; it encodes each distinct row once.
+    """A trained tokenizer with its own ids, for each distinct row.
 
     With the package tokenizers, `path` is a `tokenizer.json`, a folder with one, or a model name for the package
     transformers; special tokens that the tokenizer adds are kept. With sentencepiece, it is a `.model` file.
@@ -414,7 +408,6 @@ class Pretrained(Tokenizer):
     package: Literal["tokenizers", "sentencepiece"]
 
     def __post_init__(self) -> None:
-        """Check that path and package exist; raise ConfigError or MissingPackageError if not."""
         if not self.path:
             raise ConfigError("This tokenizer needs a file or a name: pass pretrained_model_name_or_path")
         check_trusted_path(self.path, "The tokenizer")
@@ -429,7 +422,7 @@ class Pretrained(Tokenizer):
 
     @property
     def model(self) -> PretrainedModel:
-        """The trained model, loaded once per process, and again if the file changes."""
+        """The trained model, loaded again if the file changes."""
         file = Path(self.path or "")
         file = file / "tokenizer.json" if file.is_dir() else file
         files = [one for one in (file, *map(file.with_name, CONFIG_FILES)) if one.is_file()]
@@ -442,7 +435,6 @@ class Pretrained(Tokenizer):
         return {**super().parameters(), "path": None, "content": self.model.digest}
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
-        """Return the tokens of rows as codes; only tokens that occur are in the values."""
         model, rows = self.model, kernels.encode_rows(column)
         texts = lowercase_strings(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))
@@ -480,7 +472,7 @@ _BUILTIN = dict(TOKENIZERS)
 
 
 def is_builtin_tokenizer(name: object) -> bool:
-    """Return whether `name` is the name of a built-in tokenizer that was not replaced in `TOKENIZERS`."""
+    """Return whether a name is of a built-in, not replaced tokenizer."""
     return isinstance(name, str) and TOKENIZERS.get(name) is _BUILTIN.get(name)
 
 
@@ -492,7 +484,7 @@ def get_tokenizer(
     pattern: str | None = None,
     path: str | None = None,
 ) -> Tokenizer:
-    """Return the tokenizer with a name in `TOKENIZERS`, or a tokenizer that calls a function per distinct row.
+    """Return the tokenizer of a name in `TOKENIZERS`, or of a function.
 
     `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece". A
     `Tokenizer` is returned unchanged.

@@ -79,8 +79,7 @@ class SpecialSymbols:
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
-        `special_symbols` overrides the other parameters: a dict of symbols by role in the order of ids, or "ludwig" for
-        the ids and symbols of that library, which include start and stop.
+        `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own.
         """
         if isinstance(special_symbols, Mapping):
             return _assign_ids(_check_override(special_symbols, start_stop=start_stop))
@@ -91,15 +90,12 @@ class SpecialSymbols:
 
     @classmethod
     def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
-        """Return the symbols of categories: only the unknown symbol, with id 0."""
+        """Return the symbols of categories: the unknown one, with id 0."""
         return _assign_ids({"unknown": unknown_symbol})
 
     @classmethod
     def locate_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
-        """Return special symbols with the ids that they have in a pretrained vocabulary.
-
-        `symbols` has spellings by role. Raise ConfigError for a symbol that is not among `tokens`.
-        """
+        """Return symbols, by role, with the ids that they have among `tokens`."""
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         symbol_ids = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=token_array).to_pylist()
         located = list(zip(map(_check_role, symbols), symbols.values(), symbol_ids, strict=True))
@@ -113,10 +109,7 @@ class SpecialSymbols:
         return cls(*zip(*located, strict=True)) if located else cls((), (), ())
 
     def match_tokens(self, tokens: pa.StringArray) -> bool:
-        """Return whether each symbol is the token at its id.
-
-        If not, symbols with the ids 0, 1, 2, ... can be put before the tokens; raise ConfigError for other ids.
-        """
+        """Return whether each symbol is the token at its id; if not, ids must be 0, 1, ..."""
         inside = max(self.ids, default=-1) < len(tokens)
         if inside and tokens.take(pa.array(self.ids, pa.int64())).to_pylist() == list(self.symbols):
             return True
@@ -147,7 +140,6 @@ class SpecialSymbols:
         return self._id("stop")
 
     def symbol(self, role: Role) -> str | None:
-        """Return the symbol of a role, None if no symbol has it."""
         return self.symbols[self.roles.index(role)] if role in self.roles else None
 
     def _id(self, role: Role) -> int | None:
@@ -155,7 +147,7 @@ class SpecialSymbols:
 
 
 def _assign_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
-    """Assign the ids 0, 1, 2, ... to symbols by role; raise ConfigError for a symbol that is empty or a duplicate."""
+    """Assign the ids 0, 1, 2, ... to symbols by role."""
     spellings = tuple(symbols.values())
     for role, symbol in symbols.items():
         if not isinstance(symbol, str) or not symbol or spellings.count(symbol) > 1:
@@ -174,7 +166,6 @@ def _check_role(name: str) -> Role:
 
 
 def _check_override(symbols: Mapping[str, str], *, start_stop: bool) -> dict[Role, str]:
-    """Return `symbols` by role; raise ConfigError for wrong or missing roles."""
     checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
@@ -185,7 +176,7 @@ def _check_override(symbols: Mapping[str, str], *, start_stop: bool) -> dict[Rol
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Tokens in the order of their ids, with their frequencies in the training data.
+    """Tokens in the order of their ids, with their frequencies.
 
     Examples
     --------
@@ -229,8 +220,7 @@ class Vocabulary:
     ) -> Vocabulary:
         """Rank tokens by (frequency descending, UTF-8 bytes ascending), then apply the limits.
 
-        A token that equals a special symbol has the symbol's id: it does not count towards `most_common`, and keeps its
-        frequency whatever the limits.
+        A token that equals a special symbol has its id, and does not count towards the limits.
         """
         symbols = pa.array(specials.symbols, pa.string())
         limit = None if most_common is None else most_common + len(symbols)
@@ -246,10 +236,9 @@ class Vocabulary:
     def from_tokens(
         cls, tokens: Sequence[str] | pa.StringArray, counts: TokenCounts | None, specials: SpecialSymbols
     ) -> Vocabulary:
-        """Return a vocabulary of tokens in the order of a list, with their frequencies (0 without `counts`).
+        """Return a vocabulary of tokens in the order of a list.
 
-        Special symbols keep their positions in the list if these are their ids; otherwise they come first. Raise
-        ConfigError for a token that occurs twice.
+        Special symbols keep their positions in the list if these are their ids; otherwise they come first.
         """
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         if not specials.match_tokens(token_array):
@@ -267,7 +256,6 @@ class Vocabulary:
         return len(self.tokens)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether tokens, frequencies and special symbols are equal."""
         return (
             isinstance(other, Vocabulary)
             and self.specials == other.specials
@@ -283,10 +271,7 @@ class Vocabulary:
         return smallest_uint(len(self))
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the id of each token of a dictionary: for nulls and other tokens, the id of the unknown symbol.
-
-        Raise RejectedValueError for them if the vocabulary has no unknown symbol.
-        """
+        """Return the id of each token; of the unknown symbol, if any, for other tokens."""
         token_ids = self.find_ids(dictionary)
         unknown = token_ids < 0
         if unknown.any():
@@ -300,7 +285,7 @@ class Vocabulary:
         return token_ids.astype(self.dtype)
 
     def decode(self, ids: np.ndarray) -> pa.StringArray:
-        """Return the token of each id, flattened; for ids out of range, the unknown symbol, or RejectedValueError."""
+        """Return the token of each id; the unknown symbol out of range."""
         indices = np.asarray(ids).ravel().astype(np.int64)
         outside = (indices < 0) | (indices >= len(self))
         if outside.any():
@@ -311,7 +296,7 @@ class Vocabulary:
         return self.tokens.take(pa.array(indices))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the vocabulary as plain lists and dicts; `idx2str` lists tokens in the order of ids."""
+        """Return plain lists and dicts; `idx2str` has tokens by id."""
         tokens = self.tokens.to_pylist()
         return {
             "idx2str": tokens,
@@ -322,7 +307,7 @@ class Vocabulary:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as JSON, built by Arrow without a Python object per token."""
+        """Return `to_dict` as JSON, without a Python object per token."""
         tokens, ids = _quote(self.tokens), np.arange(len(self))
         id_entries, counts = (
             pc.binary_join_element_wise(tokens, pa.array(numbers).cast(pa.string()), ":")
@@ -335,10 +320,7 @@ class Vocabulary:
         )
 
     def to_lists(self) -> dict[str, Any]:
-        """Return a smaller equivalent of `to_dict`: each token once, and frequencies as runs.
-
-        "values" has the frequency of each run, and "tokens" its number of consecutive tokens.
-        """
+        """Return a smaller equivalent of `to_dict`: each token once, and runs of frequencies."""
         starts = np.flatnonzero(np.diff(self.frequencies, prepend=self.frequencies[:1] - 1))
         return {
             "idx2str": self.tokens.to_pylist(),
@@ -351,10 +333,7 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored.
-
-        Raise CorruptDatasetError if the data does not have their form.
-        """
+        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored."""
         try:
             tokens = pa.array(data["idx2str"], pa.string())
             if "frequencies" in data:
@@ -375,7 +354,7 @@ class Vocabulary:
         return cls(tokens, frequencies, specials)
 
     def write_parquet(self, path: str | PathLike[str] | IO[bytes]) -> None:
-        """Write a Parquet file of one row per id, reproducible byte by byte; `path` may be an open binary file."""
+        """Write a Parquet file of one row per id, reproducible to the byte."""
         roles: list[str | None] = [None] * (max(self.specials.ids, default=-1) + 1)
         for role, number in zip(self.specials.roles, self.specials.ids, strict=True):
             # One symbol may be both padding and stop, as in some pretrained vocabularies.
@@ -387,7 +366,7 @@ class Vocabulary:
 
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
-        """Read a file of `write_parquet`; raise CorruptDatasetError if a checksum or its columns are wrong."""
+        """Read a file of `write_parquet`, after checks."""
         source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
             table = read_bounded_table(source, VOCABULARY_SCHEMA)
@@ -404,23 +383,23 @@ class Vocabulary:
         return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
 
     def contains(self, dictionary: pa.Array) -> np.ndarray:
-        """Return a mask of the tokens of a dictionary that are in the vocabulary."""
+        """Return a mask of the tokens that are in the vocabulary."""
         return self.find_ids(dictionary) >= 0
 
     def find_ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the id of each token of a dictionary as int64, -1 for tokens outside the vocabulary."""
+        """Return the id of each token, -1 outside the vocabulary."""
         if len(self) < max(MIN_INDEXED_TOKENS, len(dictionary)):
             indices = pc.index_in(dictionary, value_set=self.tokens)
             return np.where(valid_mask(indices), plain_values(indices), np.int64(-1))
         return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
 
     def extend(self, tokens: pa.StringArray) -> Vocabulary:
-        """Return a vocabulary with further tokens behind the own ones: their frequency in the training data is 0."""
+        """Return a vocabulary with further tokens of frequency 0."""
         frequencies = np.concatenate([self.frequencies, np.zeros(len(tokens), np.int64)])
         return Vocabulary(pa.concat_arrays([self.tokens, tokens]), frequencies, self.specials)
 
     def removed_names(self, ids: np.ndarray) -> dict[str, str]:
-        """Return "<REMOVED id>" by token, for the tokens with some ids; in more brackets if a token is called so."""
+        """Return "<REMOVED id>" by token; in more brackets if one is so called."""
         names = np.array([f"<REMOVED {number}>" for number in ids.tolist()], object)
         while True:
             others = self.find_ids(pa.array(names, pa.string()))
@@ -430,7 +409,6 @@ class Vocabulary:
         return dict(zip(self.tokens.take(pa.array(ids, pa.int64())).to_pylist(), names.tolist(), strict=True))
 
     def rename(self, names: Mapping[str, str]) -> Vocabulary:
-        """Return a vocabulary with the tokens among `names` renamed."""
         if not names:
             return self
         ids = self.find_ids(pa.array(list(names), pa.string()))
@@ -439,7 +417,7 @@ class Vocabulary:
         return Vocabulary(pc.replace_with_mask(self.tokens, pa.array(renamed), texts), self.frequencies, self.specials)
 
     def starts_with(self, other: Vocabulary) -> bool:
-        """Return whether this vocabulary starts with all tokens of `other` and their frequencies."""
+        """Return whether it starts with the tokens and counts of `other`."""
         return Vocabulary(self.tokens.slice(0, len(other)), self.frequencies[: len(other)], self.specials) == other
 
     @functools.cached_property
@@ -448,7 +426,7 @@ class Vocabulary:
 
 
 def _quote(tokens: pa.StringArray) -> pa.Array:
-    """Return each token as a JSON string, in quotes and escaped."""
+    """Return each token as a JSON string."""
     texts = pc.binary_join_element_wise('"', tokens, '"', "")
     needs_escape = pc.match_substring_regex(tokens, r'["\\\x00-\x1f]')
     escaped = [json.dumps(token, **_JSON_OPTIONS) for token in tokens.filter(needs_escape).to_pylist()]
@@ -456,20 +434,18 @@ def _quote(tokens: pa.StringArray) -> pa.Array:
 
 
 def _join_with_commas(texts: pa.Array) -> str:
-    """Return all texts in one string, separated by commas."""
     single_list = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
     joined: str = pc.binary_join(single_list, pa.scalar(",", pa.large_string()))[0].as_py()
     return joined
 
 
 class TokenIndex:
-    """Sorted words of 64 bits: the upper bits of each token's hash, then its id. Equal upper bits are resolved by text.
+    """Sorted words of 64 bits: the upper bits of each token's hash, then its id.
 
     Hash and id share a word because `np.sort` is many times faster than `np.argsort`.
     """
 
     def __init__(self, tokens: pa.StringArray) -> None:
-        """Sort the hashes of tokens, and count the longest run of equal upper bits, which `find` searches."""
         self.tokens = tokens
         self.entries, self._id_mask = _sort_with_row_numbers(token_hashes(tokens))
         prefixes = self.entries & ~self._id_mask
@@ -477,7 +453,7 @@ class TokenIndex:
         self.longest_run = int(np.diff(starts, append=len(tokens)).max())
 
     def find(self, tokens: pa.Array) -> np.ndarray:
-        """Return the id of each token, -1 for tokens that are not in the index."""
+        """Return the id of each token, -1 for others."""
         hashes = token_hashes(tokens)
         # Lookups in sorted order stay in the CPU cache, which saves more time than the sort takes.
         sorted_hashes, row_mask = _sort_with_row_numbers(hashes)
@@ -497,7 +473,7 @@ class TokenIndex:
 
 
 def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Replace the lower bits of each hash by its row number, sort, and return the words and the mask of these bits."""
+    """Sort hashes with row numbers as lower bits; return their mask."""
     row_mask = np.uint64((1 << len(hashes).bit_length()) - 1)
     sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
     sorted_hashes.sort()
@@ -505,7 +481,7 @@ def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
 
 
 def digest_tokens(tokens: pa.StringArray) -> bytes:
-    """Return a digest of an array of tokens; equal digests imply equal tokens."""
+    """Return a digest of an array of tokens."""
     digest = hashlib.blake2b(f"{tokens.offset},{len(tokens)}".encode(), digest_size=16)
     for buffer in tokens.buffers()[1:]:
         digest.update(buffer or b"")
@@ -520,7 +496,7 @@ def _from_fields(fields: dict[str, Any]) -> Vocabulary:
 
 @dataclass(frozen=True)
 class HashableTokens:
-    """Tokens that compare and hash by their digest, as a key of the cache."""
+    """Tokens that compare and hash by their digest."""
 
     digest: bytes
     tokens: pa.StringArray = field(compare=False)
@@ -528,5 +504,5 @@ class HashableTokens:
 
 @functools.lru_cache(maxsize=MAX_CACHED_INDEXES)
 def get_cached_index(key: HashableTokens) -> TokenIndex:
-    """Return the index of the tokens of `key`, cached for later calls."""
+    """Return the index of the tokens of `key`, cached."""
     return TokenIndex(key.tokens)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,7 +90,10 @@ def serialize(value: Any) -> list[Buffer]:
     buffers: list[Any] = [array.reshape(-1).view(np.uint8) for array in arrays]
     if columns:
         # All in one stream, as lists of one row: a stream for each would reacquire the GIL a dozen times.
-        rows = [_as_row(column) for column in columns]
+        rows = []
+        for column in columns:
+            offsets = pa.py_buffer(np.array([0, len(column)]))
+            rows.append(pa.Array.from_buffers(pa.large_list(column.type), 1, [None, offsets], children=[column]))
         batch = pa.RecordBatch.from_arrays(rows, [str(i) for i in range(len(rows))])
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as stream:
@@ -132,20 +134,9 @@ def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> A
         arrays.append(np.ascontiguousarray(value))
         return {"array": [value.dtype.str, value.shape, len(arrays) - 1]}
     if isinstance(value, pa.Array | pa.DataType):
-        columns.append(_empty_array(value) if isinstance(value, pa.DataType) else value)
+        columns.append(pa.array([], value) if isinstance(value, pa.DataType) else value)
         return {"type" if isinstance(value, pa.DataType) else "arrow": len(columns) - 1}
     raise _NotCheckpointableError
-
-
-def _as_row(column: pa.Array) -> pa.Array:
-    """Return an array as the only row of a list array."""
-    offsets = pa.py_buffer(np.array([0, len(column)]))
-    return pa.Array.from_buffers(pa.large_list(column.type), 1, [None, offsets], children=[column])
-
-
-@functools.cache
-def _empty_array(kind: pa.DataType) -> pa.Array:
-    return pa.array([], kind)
 
 
 def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Array]) -> Any:
