@@ -50,7 +50,11 @@ class ColumnError(DaskprepError, ValueError):
 
 
 class MissingColumnError(ColumnError):
-    """Error for a column that is missing from the data."""
+    """Error for a column that is missing from the data; `column` is its name."""
+
+    def __init__(self, message: str, column: str = "") -> None:
+        super().__init__(message)
+        self.column = column
 
 
 class ContractError(DaskprepError, AssertionError):

@@ -24,9 +24,9 @@ from daskprep.passes.checking import (
     select_checked,
 )
 from daskprep.passes.contexts import assignment_columns
-from daskprep.passes.fitting import learn_source
 from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
+from daskprep.passes.scanning import scan_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
@@ -253,7 +253,7 @@ class NewRowsMixin:
             fresh: Mapping[str, Learned] = {}
             if growing:
                 with Progress(progress) as bars:
-                    [fresh] = learn_source(growing, source, scratch=self._scratch, progress=bars)
+                    [fresh] = scan_source(growing, source, scratch=self._scratch, progress=bars).states
             grown = find_ranges(ranges, self.learned_, source)
         new_tokens = NewTokens()
         for name, learned in fresh.items():

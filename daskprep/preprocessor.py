@@ -534,23 +534,22 @@ class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeaturePar
         `assignment_columns` and the columns of folds are also read, unless it is None.
         """
 
-        def open_columns(features: Mapping[str, Feature], others: Iterable[str] | None) -> Source:
-            others = () if others is None else (*others, *fold_columns(features))
+        def open_columns(features: Mapping[str, Feature]) -> Source:
+            others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
             return plan_source(frame, source_columns(features, others), options.memory, options.source_options)
 
-        missing: MissingColumnError
-        for features in (self.features_, self._inputs):
+        try:
+            return self.features_, open_columns(self.features_)
+        except MissingColumnError:
             try:
-                return features, open_columns(features, assignment_columns)
+                return self._inputs, open_columns(self._inputs)
             except MissingColumnError as error:
-                missing = error
-        if not assignment_columns:
-            raise missing
-        open_columns(self._inputs, None)  # raises the error for a column of an input
-        raise MissingColumnError(
-            f"{missing}. The split or balance reads it: for rows without it, use encode, predict, or, without a "
-            'balance, write({"test": rows}, path)'
-        )
+                if error.column in source_columns(self._inputs):
+                    raise
+                raise MissingColumnError(
+                    f"{error}. The split or balance reads it: for rows without it, use encode, predict, or, without a "
+                    'balance, write({"test": rows}, path)'
+                ) from error
 
     def _as_rows(self, frame: Any) -> Any:
         """Return new rows for `as_source`; raise ColumnError for an array without a column that an input reads."""

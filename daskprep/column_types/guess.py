@@ -360,7 +360,7 @@ def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> 
     """Set the size of an image or audio feature to suit most files that can be read, in memory or on this machine."""
     if not isinstance(guess.feature, Image | Audio):
         return guess
-    feature = guess.feature.with_base_folders(folders)
+    feature = guess.feature._with_base_folders(folders)
     texts = facts.distinct.texts
     try:
         paths = feature.parse(texts.filter(pc.invert(pc.match_substring(texts, "://"))))

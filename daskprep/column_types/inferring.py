@@ -434,7 +434,8 @@ def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -
         return {}
     advance = begin_stage(progress, "guessing types", source)
     work = Pass("types", _partition_facts, columns=columns, merge=_merge, finish=lambda _, parts: _merge(parts))
-    facts: dict[str, ColumnFacts] = run_pass(PartitionReader(source), work, advance=advance)
+    facts: dict[str, ColumnFacts]
+    _, facts = run_pass(PartitionReader(source), work, advance=advance)
     return facts
 
 

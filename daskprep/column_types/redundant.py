@@ -80,7 +80,8 @@ def find_redundant(
         merge=_merge,
         finish=lambda _, parts: _merge(parts),
     )
-    value_rows: dict[str, ValueRows] = run_pass(PartitionReader(source), work, advance=advance())
+    value_rows: dict[str, ValueRows]
+    _, value_rows = run_pass(PartitionReader(source), work, advance=advance())
     labels = [name for name in names if are_exact[name] and _are_labels(guesses[name], facts[name])]
     skips: dict[str, Guess] = {}
     equal = _group(names, lambda name: (value_rows[name].values.tobytes(), value_rows[name].rows.tobytes()))

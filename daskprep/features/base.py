@@ -13,7 +13,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.cells import as_dictionary, mask_texts, one_array
+from daskprep.features.cells import any_in_list, as_dictionary, mask_texts, one_array, take_by_code, token_lists
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.kernels import valid_mask
@@ -21,11 +21,14 @@ from daskprep.permutation import Integers
 from daskprep.rows.base import MISSING, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.rows.typed import earlier_values, later, read_fields
+from daskprep.sources.arrow_types import class_column
+from daskprep.sources.cells import format_cell
 from daskprep.split.folds import KFold
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
 from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
+from daskprep.vocabulary import Vocabulary
 
 Y: Final = "y of fit"  # name of the column of `y` in ``fit(X, y)``
 Encoded = np.ndarray | Mapping[str, np.ndarray]
@@ -34,6 +37,7 @@ SemanticType = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
 ]
 
+MAX_SHOWN = 80  # characters of a cell in messages
 VALUE_BINS = 32  # of numbers and dates, whose training rows a fitted state counts
 
 # One number, or an array of numbers that broadcasts to a row.
@@ -58,7 +62,7 @@ Loss = Literal["missing", "unreadable", "unknown", "hashed", "cut", "clipped", "
 class SideColumns:
     """Columns, folds and weights of the rows of a parsed column, for features that learn from them."""
 
-    table: pa.Table  # columns of `SideColumnLearner._learning_columns`, such as a target
+    table: pa.Table  # columns of `Contract._learning_columns`, such as a target
     folds: np.ndarray | None = None  # fold of each row, from 0
     weights: np.ndarray | None = None  # None: 1 for all rows
     cache: dict[Any, Any] = field(default_factory=dict)  # results from `table` that features share
@@ -82,41 +86,14 @@ class TrainingCounts(NamedTuple):
     candidates: int = 0  # classes among which the bins with the highest counts were chosen
 
 
-class SideColumnLearner:
-    """Base class of types that learn from other columns than their own, and may encode training rows by folds.
-
-    `Y` among `_learning_columns` is the `y` of ``fit(X, y)``.
-    """
-
-    @property
-    def _learning_columns(self) -> list[str]:
-        """Columns of the source to learn from in addition to `reads`; new rows need not have them."""
-        raise NotImplementedError
-
-    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> Any:
-        """Summarize a parsed column together with the side columns of its rows."""
-        raise NotImplementedError
-
-    @property
-    def _cross_fit(self) -> KFold | None:
-        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
-        return None
-
-    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
-        return parsed
-
-
 def learners_from_y(features: Mapping[str, object]) -> list[str]:
-    """Return the names of the features that learn from the `y` of ``fit(X, y)``."""
-    learners = {name: feature for name, feature in features.items() if isinstance(feature, SideColumnLearner)}
-    return [name for name, learner in learners.items() if Y in learner._learning_columns]
+    """Return the names of the features that learn from the `y` of ``fit(X, y)``; names of types are left out."""
+    return [name for name, one in features.items() if isinstance(one, Contract) and Y in one._learning_columns]
 
 
-def cross_fit_folds(features: Mapping[str, object]) -> dict[str, KFold]:
+def cross_fit_folds(features: Mapping[str, Contract]) -> dict[str, KFold]:
     """Return the folds of the features that cross-fit."""
-    learners = {name: feature for name, feature in features.items() if isinstance(feature, SideColumnLearner)}
-    return {name: folds for name, learner in learners.items() if (folds := learner._cross_fit) is not None}
+    return {name: folds for name, feature in features.items() if (folds := feature._cross_fit) is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +202,10 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {}
     missing_value_strategy: Any
     fill_value: Any
+    # Whether cells are positions in the images of another column.
+    _is_in_images: ClassVar[bool] = False
+    # Whether the fit opens a sample of the files, so that losses are estimates.
+    _samples_files: ClassVar[bool] = False
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
     _has_default_fill: ClassVar[bool] = False  # whether "fill_with_const" needs no `fill_value`
     _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
@@ -333,19 +314,104 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Return sample cells for golden rows, which check that a saved file still encodes alike; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._edge_case_cells]
 
-    # -- methods of built-in types only: raw forms of cells, and summaries of subsets
+    # -- methods of built-in types only: raw forms of cells, other columns, and summaries of subsets
+
+    def _with_base_folders(self, folders: tuple[str, ...]) -> Self:
+        """Return the feature for data in these folders, to which relative paths in cells may refer."""
+        return self
+
+    def _bind(self, features: Mapping[str, Any]) -> Self:
+        """Return the feature for rows with other `features`, to whose cells its own may refer."""
+        return self
+
+    def _with_errors(self) -> Self:
+        """Return the feature, of files with an error in parsed cells that cannot be decoded."""
+        return self
+
+    @property
+    def _reports_unreadable(self) -> bool:
+        """Whether unreadable cells of a column are listed."""
+        return True
+
+    @property
+    def _window_groups(self) -> list[str | None]:
+        """Column of the groups of windows of rows, None for windows without groups; empty without windows."""
+        return []
+
+    @property
+    def _learning_columns(self) -> list[str]:
+        """Columns of the source to learn from in addition to `reads`; new rows need not have them.
+
+        `Y` is the `y` of ``fit(X, y)``.
+        """
+        return []
+
+    @property
+    def _cross_fit(self) -> KFold | None:
+        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
+        return None
+
+    def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
+        return parsed
+
+    def _read_column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
+        """Return a column of a table; with the names of classes, if the feature has classes."""
+        return class_column(table, name) if self.semantic_type == "classes" else table[name]
+
+    def _declared_order(self, column: pa.ChunkedArray) -> str:
+        """Return the order of the values that the type of a raw column declares, if the feature learns it."""
+        return ""
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
         """Return cells as text with `texts`, which mark missing values, replaced by null."""
         return mask_texts(as_dictionary(one_array(column)), texts)
 
-    def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse columns whose cells may have several Python types; `parse` receives those as text."""
+    def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
+        """Parse named columns whose cells may have several Python types; `parse` receives those as text."""
         return self.parse(*map(one_array, columns))
 
-    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[np.ndarray | None]) -> list[SummaryT]:
+    def _find_decodable(self, parsed: pa.Array) -> np.ndarray | None:
+        """Return a mask of the rows to learn from, if the content of files decides them; None: all rows."""
+        return None
+
+    def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> SummaryT:
+        """Summarize a parsed column together with the side columns of its rows."""
+        return self.summarize(parsed)
+
+    def _summarize_subsets(
+        self, parsed: pa.Array, row_subsets: list[np.ndarray | None], side_columns: list[SideColumns]
+    ) -> list[SummaryT]:
         """Summarize subsets of the rows of a parsed column, each by its row numbers; None selects all rows."""
-        return [self.summarize(parsed if rows is None else parsed.take(pa.array(rows))) for rows in row_subsets]
+        parts = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in row_subsets)
+        return [self._summarize_rows(part, own) for part, own in zip(parts, side_columns, strict=True)]
+
+    def _stored_cells(self, parsed: pa.Array, learned: LearnedT) -> Mapping[str, pa.Array] | None:
+        """Return by output the cells that a write decodes later, or stores; None if rows are encoded at once."""
+        return None
+
+    def _mask_unseen(self, parsed: pa.Array, learned: LearnedT, *, encodes: bool = True) -> np.ndarray:
+        """Return a mask of the present cells with a value or token that the vocabulary lacks; none with hashing.
+
+        `encodes` False saves the time to encode a column whose unseen cells only its encoding shows.
+        """
+        unseen = np.zeros(len(parsed), bool)
+        for output in self.outputs:
+            state = learned.of_output(output)
+            if isinstance(getattr(state, "vocabulary", None), Vocabulary) and not getattr(self, "hash_buckets", None):
+                cells = parsed.field(output[1:]) if output else parsed
+                if pa.types.is_dictionary(cells.type):
+                    unseen |= ~take_by_code(cells, self._mask_known(cells.dictionary, state, output), True)
+                else:
+                    lists = token_lists(cells)
+                    unseen |= any_in_list(lists, ~self._mask_known(lists.values, state, output))
+        unseen &= valid_mask(parsed)
+        return unseen
+
+    def _mask_known(self, tokens: pa.Array, learned: Any, output: str) -> np.ndarray:
+        """Return a mask of the distinct tokens in the vocabulary of an output, whose state is `learned`."""
+        known: np.ndarray = learned.vocabulary.contains(tokens)
+        return known
 
     def _training_counts(self, learned: LearnedT) -> dict[str, TrainingCounts]:
         """Return the counts of present training cells by bin, for "values" and "hours"; empty if none were learned."""
@@ -365,6 +431,10 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def _to_raw_cell(self, value: Any) -> object:
         """Return the raw form of a parsed cell (a Python value), for display."""
         return value
+
+    def _explain_drop(self, value: Any) -> str:
+        """Return the reason why `row_filter` drops the row of a parsed cell (a Python value)."""
+        return f"{format_cell(self._to_raw_cell(value), MAX_SHOWN)} is excluded by the fitted state"
 
     # -- imputation
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -86,6 +86,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
     """
 
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {"cut": "fit on rows with as many, inside of their images"}
+    _is_in_images = True
     _numbers: ClassVar[int]  # numbers of a region in a row
     _image: ClassVar[Image | None] = None
     image: str
@@ -103,7 +104,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
     def reads(self, name: str) -> list[str]:
         return [*super().reads(name), self.image]
 
-    def _with_image(self, features: Mapping[str, Any]) -> Self:
+    def _bind(self, features: Mapping[str, Any]) -> Self:
         """Return a copy that reads images as the one `Image` among the features that reads their column."""
         images = [
             feature
@@ -134,7 +135,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
     def parse(self, column: pa.Array) -> pa.Array:
         return self._parse_lists(column, np.zeros((len(column), 3), np.int32))
 
-    def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
+    def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
         image = self._bound_image()
         reader, headers = image.reader(), np.zeros((len(columns[0]), 3), np.int32)
         upright = image.orientation != "stored"
@@ -347,13 +348,6 @@ class Keypoints(_Regions):
         if self.format == "xyv":
             cells[cells[..., 2] == 0] = np.nan
         return cells[..., :2].copy()
-
-
-def bind_image(feature: AnyFeature, features: Mapping[str, Any]) -> AnyFeature:
-    """Return boxes and keypoints with the feature of their images, and images beside masks; others unchanged."""
-    if isinstance(feature, Image) and not any(isinstance(other, _Regions) for other in features.values()):
-        return feature.with_masks(features)
-    return feature._with_image(features) if isinstance(feature, _Regions) else feature
 
 
 def find_regions(features: Mapping[str, Any]) -> dict[str, frozenset[str]]:

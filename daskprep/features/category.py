@@ -14,7 +14,16 @@ from scipy import sparse
 
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, Learned, Loss, Tensor, TrainingCounts, drops_missing, fills_with_one_value
+from daskprep.features.base import (
+    Bounds,
+    Learned,
+    Loss,
+    SideColumns,
+    Tensor,
+    TrainingCounts,
+    drops_missing,
+    fills_with_one_value,
+)
 from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
@@ -31,6 +40,7 @@ from daskprep.rows.classes import (
     CategoryValues,
     bucket_names,
 )
+from daskprep.sources.arrow_types import declared_order
 from daskprep.sources.cells import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.shifts import choose_bins
@@ -258,11 +268,16 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
 
-    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[Any]) -> list[TokenCounts]:
+    def _declared_order(self, column: pa.ChunkedArray) -> str:
+        return "" if self.transform_to == "ids" else declared_order(column)
+
+    def _summarize_subsets(
+        self, parsed: pa.Array, row_subsets: list[Any], side_columns: list[SideColumns]
+    ) -> list[TokenCounts]:
         """Count the values of disjoint subsets of rows by their codes, which is faster than taking the rows."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         if not row_sets or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
-            return super()._summarize_subsets(parsed, row_subsets)
+            return super()._summarize_subsets(parsed, row_subsets, side_columns)
         codes, size = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy(), len(parsed.dictionary)
         counts = (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in row_sets)
         return TokenCounts.of_each(parsed.dictionary, counts)

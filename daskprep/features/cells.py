@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.kernels import only_where, plain_values, unwrap_mixed_column, valid_mask
+from daskprep.kernels import TokenCodes, list_offsets, only_where, plain_values, unwrap_mixed_column, valid_mask
 from daskprep.rows.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cells import as_text
@@ -142,3 +142,25 @@ def _finite(column: pa.Array) -> pa.Array:
     if not finite.false_count:
         return column
     return pc.if_else(finite, column, pa.scalar(None, pa.float64()))
+
+
+def token_lists(parsed: pa.ListArray) -> TokenCodes:
+    """Return a parsed column as offsets, codes and distinct tokens; missing rows have no tokens."""
+    if parsed.null_count:
+        flat = parsed.flatten()
+        offsets = list_offsets(parsed)
+    else:
+        offsets = plain_values(parsed, np.int32, len(parsed) + 1)
+        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+        flat = parsed.values.slice(first, last - first)
+        offsets = offsets - first if first else offsets
+    return TokenCodes(offsets, plain_values(flat.indices), flat.dictionary)
+
+
+def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
+    """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
+    flagged_rows = np.zeros(len(lists.rows) - 1, bool)
+    if flags.any():
+        positions = np.flatnonzero(flags[lists.codes])
+        flagged_rows[np.searchsorted(lists.rows, positions, side="right") - 1] = True
+    return flagged_rows

@@ -20,7 +20,6 @@ from daskprep.features.base import (
     Contract,
     Learned,
     LearnedT,
-    SideColumnLearner,
     Y,
     cross_fit_folds,
     learners_from_y,
@@ -153,13 +152,11 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is for types with a target."""
-        from daskprep.passes.fitting import learn_source  # noqa: PLC0415 passes import features
-        from daskprep.passes.losses import tabulate_learned_losses, warn_about_losses  # noqa: PLC0415 as above
+        from daskprep.passes.losses import tabulate_learned_losses, warn_about_losses  # noqa: PLC0415 passes import features
+        from daskprep.passes.scanning import scan_source  # noqa: PLC0415 as above
 
         validate(self)
-        if isinstance(self, SideColumnLearner) and (
-            extra_columns := [name for name in self._learning_columns if name != Y]
-        ):
+        if extra_columns := [name for name in self._learning_columns if name != Y]:
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{extra_columns[0]}" too: use it in a Preprocessor, '
                 "since a transformer does not receive this column"
@@ -173,7 +170,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         source = self._make_training_source(X, y)
         names = [name for name in source.columns if name != Y]
         features = dict.fromkeys(names, self)
-        self.learned_: dict[str, Learned] = learn_source(features, source)[0]
+        self.learned_: dict[str, Learned] = dict(scan_source(features, source).states[0])
         warn_about_losses(tabulate_learned_losses(features, self.learned_), features, self.learned_, fitted=True)
         self.n_features_in_ = len(names)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):
@@ -268,7 +265,7 @@ def _to_frame(X: Any) -> Any:
     return X if table is None else table_to_pandas(narrow_table(table))
 
 
-def with_y(features: Mapping[str, object], rows: Any, y: Any) -> Any:
+def with_y(features: Mapping[str, Contract], rows: Any, y: Any) -> Any:
     """Return rows with `y` as a column named `Y` if a feature learns from it; otherwise unchanged.
 
     Raise ConfigError if `y` is needed and is None, or if the rows are not in memory and no Dask frame.

@@ -222,9 +222,10 @@ class Image(MediaFeature[LearnedImage]):
         """Whether pixels are classes."""
         return self.num_classes is not None
 
-    def with_masks(self, features: Mapping[str, Any]) -> Self:
+    def _bind(self, features: Mapping[str, Any]) -> Self:
         """Return the feature, or a copy that counts turned files if there are masks that they may not fit."""
-        if self.orientation or self.is_mask or not any(getattr(other, "is_mask", False) for other in features.values()):
+        has_masks = any(getattr(other, "is_mask", False) for other in features.values())
+        if self.orientation or self.is_mask or not has_masks or any(one._is_in_images for one in features.values()):
             return self
         copied = copy.copy(self)
         vars(copied)["_has_masks"] = True

@@ -20,6 +20,7 @@ from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Border, BorderValue, NeighbourImputer
+from daskprep.kernels import unwrap_mixed_column
 from daskprep.media.cells import MediaKind, convert_media_column
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
 from daskprep.media.reader import MediaReader, save_cell_bytes
@@ -67,6 +68,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     """
 
     _has_default_fill = True
+    _samples_files = True
     media: ClassVar[MediaKind]
     known_formats: ClassVar[tuple[str, ...]]
     _folders: ClassVar[tuple[str, ...]] = ()
@@ -79,6 +81,16 @@ class MediaFeature(Feature[FileSample, MediaT]):
     on_error: OnError = "raise"
     formats: Sequence[str] | None = None
     missing_value_strategy: Strategy = "fill_with_const"
+
+    @property
+    def _reports_unreadable(self) -> bool:
+        return self.invalid != "missing"  # only empty cells are unreadable, which deserve no warning
+
+    def _find_decodable(self, parsed: pa.Array) -> np.ndarray | None:
+        if self.on_error != "drop":
+            return None
+        decodable: np.ndarray = pc.struct_field(parsed, "error").is_null().to_numpy(zero_copy_only=False)
+        return decodable
 
     def _sample_cells(self, learned: MediaT) -> list[str | None]:
         return []
@@ -131,13 +143,13 @@ class MediaFeature(Feature[FileSample, MediaT]):
         """Formats that files may have."""
         return self.known_formats if self.formats is None else tuple(self.formats)
 
-    def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        """Parse the cells of the column `name`; lazy modes first save bytes to `lazy_cache_dir`, if it is set."""
-        cells = convert_media_column(column, self.media, getattr(self, "sampling_rate", None))
+    def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
+        """Parse the cells of a column; lazy modes first save bytes to `lazy_cache_dir`, if it is set."""
+        cells = convert_media_column(unwrap_mixed_column(columns[0]), self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
             check_trusted_path(self.lazy_cache_dir, "lazy_cache_dir")
-            cells = save_cell_bytes(cells, Folder.open(self.lazy_cache_dir) / _folder_name(name), self.media)
+            cells = save_cell_bytes(cells, Folder.open(self.lazy_cache_dir) / _folder_name(names[0]), self.media)
         return self._parse_cells(cells)
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -172,14 +184,14 @@ class MediaFeature(Feature[FileSample, MediaT]):
         """The base folder as an absolute path, which does not depend on the current folder of a task; None without."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
-    def with_base_folders(self, folders: tuple[str, ...]) -> Self:
+    def _with_base_folders(self, folders: tuple[str, ...]) -> Self:
         """Return a copy of the feature for data in these folders, to which relative paths in cells may refer."""
         # Resolved in the process that created the source: the current folder of a task may differ.
         copied = copy.copy(self)
         vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would normalize it
         return copied
 
-    def with_errors(self) -> Self:
+    def _with_errors(self) -> Self:
         """Return a copy of the feature whose parsed cells have an error if they cannot be decoded."""
         copied = copy.copy(self)
         vars(copied)["on_error"] = "drop"
@@ -271,8 +283,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return None
         return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
 
-    def explain_drop(self, cell: Any) -> str:
-        """Return the reason why the row of a parsed cell (a Python value) is dropped."""
+    def _explain_drop(self, cell: Any) -> str:
         path = cell["path"]
         name = "bytes in memory" if path is None else redact_url(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
@@ -293,7 +304,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             )
         return out, [failure.row for failure in failures]
 
-    def to_stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
+    def _stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         """Return undecoded cells of STORED_TYPE by output; RejectedValueError for missing cells without a fill."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(

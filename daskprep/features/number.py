@@ -24,7 +24,6 @@ from daskprep.features.base import (
     Bounds,
     Learned,
     Loss,
-    SideColumnLearner,
     SideColumns,
     Tensor,
     TrainingCounts,
@@ -132,7 +131,7 @@ class LearnedNumber(NumberValues, Learned):
 
 
 @with_parameters
-class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, LearnedNumber]):
+class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 
     Numbers in text are parsed. Infinities and text that is not a number count as missing and are reported. Notations
@@ -242,11 +241,11 @@ class Number(NumberParameters, SideColumnLearner, Feature[NumberSummary, Learned
         masked = super()._mask_null_values(column, texts)
         return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(masked))) if masked.null_count else cells
 
-    def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
+    def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
         """Parse the one column; in a mixed column, numbers are kept and only texts parsed, which may return structs."""
         cells = one_array(columns[0], plain=False)
         if cells.type != MIXED:
-            return super()._parse_columns(*columns)
+            return super()._parse_columns(names, *columns)
         texts, numbers = cells.flatten()
         parsed = self.parse(only_where(numbers.is_null(), texts))
         if not pa.types.is_struct(parsed.type):

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, Tensor
+from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, SideColumns, Tensor
+from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.subwords import check_merges_and_scores, cut_words, learn_subwords, subword_model
@@ -24,9 +25,7 @@ from daskprep.features.tokens import (
     LearnedTokens,
     TokenFeature,
     TokenSummary,
-    any_in_list,
     rename_texts,
-    token_lists,
 )
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
@@ -207,13 +206,15 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         sizes = np.diff(np.append(0, np.cumsum(max_parts[lists.codes]))[lists.rows])
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
-    def _summarize_subsets(self, parsed: pa.Array, row_subsets: list[np.ndarray | None]) -> list[TokenSummary]:
+    def _summarize_subsets(
+        self, parsed: pa.Array, row_subsets: list[np.ndarray | None], side_columns: list[SideColumns]
+    ) -> list[TokenSummary]:
         """Summarize subsets of rows in one pass if only tokens and lengths are counted, otherwise one by one."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         # The shortcut does not apply to a subclass that overrides `summarize`.
         is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
         if not (row_sets and is_default) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
-            return super()._summarize_subsets(parsed, row_subsets)
+            return super()._summarize_subsets(parsed, row_subsets, side_columns)
         return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
@@ -326,11 +327,10 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         rows = rows[ids[lists.codes[ends]] == added[0 if keeps_end else -1]]  # others are lists of tokens
         encoded[rows, slice(len(added)) if keeps_end else slice(length - len(added), None)] = added
 
-    def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+    def _mask_known(self, words: pa.Array, learned: Any, output: str) -> np.ndarray:
         """Return a mask of the distinct words in the vocabulary; with subwords, of words without unknown subwords."""
         if not isinstance(kind := self.make_tokenizer(), Subwords):
-            in_vocabulary: np.ndarray = learned.vocabulary.contains(words)
-            return in_vocabulary
+            return super()._mask_known(words, learned, output)
         specials = learned.vocabulary.specials
         offsets, ids = cut_words(kind, _make_subword_model(self, learned), specials, words)
         word_index = np.repeat(np.arange(len(words)), np.diff(offsets))
@@ -558,11 +558,11 @@ class Text(TextParameters, Sequence):
             else super()._look_beyond(parsed, learned, output)
         )
 
-    def mask_known_words(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+    def _mask_known(self, words: pa.Array, learned: Any, output: str) -> np.ndarray:
         """Return a mask of the distinct words without unknown tokens in the vocabulary of `output`."""
         if output:
-            return self._levels[output[1:]].mask_known_words(words, learned)
-        return super().mask_known_words(words, learned)
+            return self._levels[output[1:]]._mask_known(words, learned, "")
+        return super()._mask_known(words, learned, output)
 
     def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, Bounds]:
         if isinstance(learned, LearnedSequence):

@@ -12,9 +12,10 @@ import pyarrow as pa
 from daskprep import kernels
 from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Loss, Tensor
+from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, any_in_list, drop_repeats, token_lists
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats
 from daskprep.rows.tokens import BagParameters, SetParameters, SetValues, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sklearn.base import clone
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Loss, SideColumnLearner, SideColumns, Y
+from daskprep.features.base import Loss, SideColumns, Y
 from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
@@ -82,7 +82,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
 
 
 @with_parameters
-class TargetEncoding(TargetEncodingParameters, SideColumnLearner, Feature[ValueSums, LearnedTargetEncoding]):
+class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetEncoding]):
     """Encode a category by the smoothed mean of the target among its rows, or by its frequency.
 
     In datasets and streams, a training row is encoded by the training rows of other folds only, so that its own target

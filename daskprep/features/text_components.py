@@ -209,10 +209,15 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTextComponents
     ) -> Mapping[Loss, np.ndarray]:
-        unknown = self.mask_unknown(parsed, encoded[""])
+        unknown = self._mask_unknown(parsed, encoded[""])
         return {"unknown": unknown} if unknown.any() else {}
 
-    def mask_unknown(self, parsed: pa.DictionaryArray, encoded: np.ndarray) -> np.ndarray:
+    def _mask_unseen(self, parsed: pa.Array, learned: LearnedTextComponents, *, encodes: bool = True) -> np.ndarray:
+        if not encodes:
+            return np.zeros(len(parsed), bool)
+        return self._mask_unknown(parsed, self.encode(parsed, learned))
+
+    def _mask_unknown(self, parsed: pa.DictionaryArray, encoded: np.ndarray) -> np.ndarray:
         """Return a mask of the cells that are not empty and have no known n-gram."""
         has_text = plain_values(pc.binary_length(parsed.dictionary)) > 0
         mask: np.ndarray = ~encoded.any(axis=1) & take_by_code(parsed, has_text, False)

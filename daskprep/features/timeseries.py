@@ -253,6 +253,10 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
 
+    @property
+    def _window_groups(self) -> list[str | None]:
+        return [self.group_by] if self.is_windowed else []
+
     def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
         """Return lists of float32; for windows float32 numbers, or structs of `number` and `group` with `groups`."""
         if not self.is_windowed:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT, Loss
+from daskprep.features.cells import token_lists
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.kernels import TokenCodes, plain_values, valid_mask
+from daskprep.kernels import TokenCodes, valid_mask
 from daskprep.permutation import Integers
 from daskprep.rows.tokens import TokenParameters
 from daskprep.sources.cells import as_text
@@ -30,28 +31,6 @@ _READERS = {"pretrained_model_name_or_path": ("hf_tokenizer", "sentencepiece"), 
 _CELL_SEPARATOR = "\x1f"
 _MAX_SAMPLE_CHARACTERS = 200  # characters of a token in golden rows
 _MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
-
-
-def token_lists(parsed: pa.ListArray) -> TokenCodes:
-    """Return a parsed column as offsets, codes and distinct tokens; missing rows have no tokens."""
-    if parsed.null_count:
-        flat = parsed.flatten()
-        offsets = kernels.list_offsets(parsed)
-    else:
-        offsets = plain_values(parsed, np.int32, len(parsed) + 1)
-        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
-        flat = parsed.values.slice(first, last - first)
-        offsets = offsets - first if first else offsets
-    return TokenCodes(offsets, plain_values(flat.indices), flat.dictionary)
-
-
-def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
-    """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
-    flagged_rows = np.zeros(len(lists.rows) - 1, bool)
-    if flags.any():
-        positions = np.flatnonzero(flags[lists.codes])
-        flagged_rows[np.searchsorted(lists.rows, positions, side="right") - 1] = True
-    return flagged_rows
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:

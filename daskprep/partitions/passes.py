@@ -138,13 +138,13 @@ def map_reduce(
     keys: Sequence[Hashable],
     checkpoint: Checkpoint | None = None,
     advance: Advance | None = None,
-) -> dict[Any, Any]:
-    """Run a function over every partition, merge its values by key in a tree, and return a finished value for each key.
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Run a function over every partition, merge its values by key in a tree; return small results and finished values.
 
     The function returns a pair: a small result, and a mapping with a value for each of `keys`. ``merge(values)`` merges
     up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)`` returns the value of the key, as
-    a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with the small results: a cluster sends
-    only these and the finished values to this process.
+    a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with each small result; without it, a
+    cluster sends only the finished values to this process, and the list of small results is empty.
     """
     merger = Merger(merge)
     if work.source.in_memory:
@@ -165,7 +165,7 @@ def map_reduce(
     small_results = [] if advance is None else [(TaskRef(task), 0) for task in tasks]
     small_keys = add_tasks(layer, "small-results", getitem, small_results)
     results = compute(layer, [*finished, *small_keys], watched=small_keys, advance=_advance_per_result(advance))
-    return dict(zip(keys, results, strict=False))
+    return _concatenate(results[len(keys) :]), dict(zip(keys, results, strict=False))
 
 
 def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
@@ -297,8 +297,8 @@ def _fold_in_memory(
     finish: Callable[[Any, list[Any]], Any],
     keys: Sequence[Hashable],
     advance: Advance | None,
-) -> dict[Any, Any]:
-    """Return the result of `map_reduce` for a source in memory, computed on threads of this process."""
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Return the results of `map_reduce` for a source in memory, computed on threads of this process."""
     groups = group_partitions(work.source.npartitions, CPU_COUNT)
     gathered = run_on_threads(
         lambda i: merger(map(work.run_on, groups[i])), len(groups), _advance_per_result(advance, itemgetter(0))
@@ -308,7 +308,7 @@ def _fold_in_memory(
         batches = split_batches(parts, _TREE_WIDTH)
         parts = run_on_threads(lambda i: merger.merge_chunk(batches[i]), len(batches))  # noqa: B023 only called within this iteration
     finished = run_on_threads(lambda i: _finish_key(finish, keys[i], parts), len(keys))
-    return dict(zip(keys, finished, strict=True))
+    return _concatenate(part[0] for part in gathered), dict(zip(keys, finished, strict=True))
 
 
 def _finish_key(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequence[Any]) -> Any:

@@ -17,12 +17,11 @@ from sklearn.base import BaseEstimator
 from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.errors import ConfigError
-from daskprep.features import Feature
-from daskprep.features.base import find_dropped_rows, may_drop_rows
+from daskprep.features.base import Contract, find_dropped_rows, may_drop_rows
 from daskprep.features.checking import column_error_context
 from daskprep.parametrized import is_integer, to_json_value
 from daskprep.passes.contexts import ContextPlan, assignment_columns, exchange_borders
-from daskprep.passes.engine import PartitionReader, Pass, make_columnless_rows, run_pass
+from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import (
     Parsed,
@@ -45,7 +44,7 @@ RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], Any]
 class Assignment:
     """The rules that assign each row to a split, and how often they write it."""
 
-    features: Mapping[str, Feature]  # also those that drop rows
+    features: Mapping[str, Contract]  # also those that drop rows
     split: Splitter | None = None
     balance: Balance | None = None
     # Learned states, to also drop rows that only encoding drops: outliers and unseen labels. These rows still count in
@@ -62,14 +61,14 @@ class Assignment:
         return assignment_columns(self.split, self.balance)
 
     @functools.cached_property
-    def dropping(self) -> dict[str, Feature]:
+    def dropping(self) -> dict[str, Contract]:
         """The features that may drop rows."""
         if self.learned is None:
             return select_dropping_features(self.features)
         return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
     def make_contexts(
-        self, reader: PartitionReader, cross_fitted: Mapping[str, Feature] = MappingProxyType({})
+        self, reader: PartitionReader, cross_fitted: Mapping[str, Contract] = MappingProxyType({})
     ) -> list[PartitionContext]:
         """Return a context for each partition with its share of split and balance, in as few passes as possible.
 
@@ -93,7 +92,7 @@ class Assignment:
         self,
         reader: PartitionReader,
         contexts: Sequence[PartitionContext],
-        border_features: Mapping[str, Feature] | None = None,
+        border_features: Mapping[str, Contract] | None = None,
         store_rejects: RejectWriter | None = None,
     ) -> tuple[list[PartitionContext], list[PartitionCensus]]:
         """Count the rows of each partition by split; return the contexts and the counts of partitions.
@@ -170,11 +169,6 @@ class Assignment:
             if dropped is not None:
                 splits[dropped] = DROPPED
         return splits
-
-
-def count_rows(context: PartitionContext, rows: int) -> tuple[int, ...]:
-    """Return the rows of train, validation and test in a partition of `rows` rows, if no cell influences its splits."""
-    return _count_splits(*Assignment({}).assign(context, *make_columnless_rows(rows)))
 
 
 def _count_splits(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:

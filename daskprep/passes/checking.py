@@ -14,11 +14,9 @@ import pyarrow as pa
 
 from daskprep.display import align_columns, format_count, format_number, format_share
 from daskprep.errors import CheckError, ColumnError, ConfigError, did_you_mean
-from daskprep.features import Category
 from daskprep.features.base import Contract, Learned, TrainingCounts, drops_missing, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
-from daskprep.features.media import MediaFeature, mask_undecodable
-from daskprep.kernels import plain_values, valid_mask
+from daskprep.kernels import only_where, plain_values
 from daskprep.passes.encoding import mask_cells
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
@@ -229,8 +227,8 @@ def _tally(
     With `all_rows`, the error is raised, and rows that a missing value drops are counted.
     """
     features, states = bind_features(features, source), {name: learned[name] for name in features}
-    media = {name: one for name, one in features.items() if all_rows and isinstance(one, MediaFeature)}
-    features |= {name: one.with_errors() for name, one in media.items()}
+    if all_rows:
+        features = {name: one._with_errors() for name, one in features.items()}
 
     def tally(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[int, dict[str, CellTally | str]]:
         columns, faults = Parsed(table.num_rows, {}, {}), {}
@@ -244,10 +242,10 @@ def _tally(
             else:
                 columns.columns.update(one.columns)
                 columns.unreadable.update(one.unreadable)
-                if name in media:
-                    cells = columns.columns[name]
-                    columns.columns[name] = mask_undecodable(cells)
-                    broken = np.flatnonzero(valid_mask(cells) & ~valid_mask(columns.columns[name]))
+                cells = columns.columns[name]
+                if all_rows and (decodable := feature._find_decodable(cells)) is not None:
+                    columns.columns[name] = only_where(pa.array(decodable), cells)
+                    broken = np.flatnonzero(~decodable)
                     columns.unreadable[name] = UnreadableCells(broken, pa.nulls(len(broken), pa.string()))
         readable = {name: feature for name, feature in features.items() if name not in faults}
         tallies = tally_parsed(readable, states, columns, None if all_rows else "all", encodes=all_rows)
@@ -440,7 +438,7 @@ def _count_rare(feature: Contract, learned: Learned) -> int | None:
     vocabularies = [one for one in states if isinstance(one, Vocabulary)]
     counts = [one.frequencies[len(one.specials) :] for one in vocabularies]
     rare = sum(int(part[part <= _RARE].sum()) for part in counts)
-    if isinstance(feature, Category) and (known := feature._training_counts(learned)):  # type: ignore[arg-type]
+    if vocabularies and (known := feature._training_counts(learned)):
         return rare + known["values"].unknown
     limits = [getattr(feature, name, None) for name in ("most_common", "char_most_common")]
     is_cut = any(len(part) in limits or not part.any() for part in counts)

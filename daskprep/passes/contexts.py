@@ -22,10 +22,9 @@ import pyarrow as pa
 
 from daskprep.balance import Balance
 from daskprep.classes import RowCounts
-from daskprep.features.base import Contract, SideColumnLearner, cross_fit_folds, drops_missing
+from daskprep.features.base import Contract, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
-from daskprep.features.timeseries import Timeseries
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
 from daskprep.passes.table import (
     CompletedColumn,
@@ -34,6 +33,7 @@ from daskprep.passes.table import (
     PartitionContext,
     get_fit_imputer,
     kept_rows,
+    learning_columns,
     select_dropping_features,
     take_census,
 )
@@ -58,8 +58,16 @@ def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> 
     """Return the columns of groups of windows, None for windows without groups, whose order a split by time checks."""
     if not isinstance(split, TimeSplitter):
         return []
-    windows = (feature for feature in features.values() if isinstance(feature, Timeseries) and feature.is_windowed)
-    return list(dict.fromkeys(window.group_by for window in windows))
+    return list(dict.fromkeys(group for feature in features.values() for group in feature._window_groups))
+
+
+def unparsed_columns(
+    features: Mapping[str, Contract], split: Splitter | None, balance: Balance | None = None, *, is_fitted: bool = False
+) -> list[str]:
+    """Return the columns that are needed unparsed: for split, balance and folds, and to learn unless `is_fitted`."""
+    own = fold_columns(features) if is_fitted else learning_columns(features)
+    series = filter(None, series_columns(features, split))
+    return list(dict.fromkeys([*assignment_columns(split, balance), *own, *series]))
 
 
 @dataclass(frozen=True)
@@ -207,7 +215,7 @@ def add_fold_numbers(
 ) -> None:
     """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
     for name, assignment in context.cross_fit.items():
-        if name in columns and isinstance(feature := features[name], SideColumnLearner):
+        if name in columns:
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
             cells, is_missing = columns[name]
-            columns[name] = CompletedColumn(feature._add_fold_numbers(cells, folds), is_missing)
+            columns[name] = CompletedColumn(features[name]._add_fold_numbers(cells, folds), is_missing)

@@ -18,11 +18,7 @@ from daskprep import partitions
 from daskprep.errors import DaskprepError
 from daskprep.features.arrays import empty_outputs, tabulate, tabulate_sparse
 from daskprep.features.base import Contract, Learned, all_outputs
-from daskprep.features.cells import take_by_code
 from daskprep.features.checking import column_error_context
-from daskprep.features.sequence import Sequence as SequenceFeature
-from daskprep.features.text_components import TextComponents
-from daskprep.features.tokens import any_in_list, token_lists
 from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, default_contexts, run_pass
@@ -41,7 +37,6 @@ from daskprep.rows.base import CELL_KINDS
 from daskprep.rows.saved import check_golden
 from daskprep.sources import PandasSource, Source
 from daskprep.split import TRAIN, Splitter
-from daskprep.vocabulary import Vocabulary
 
 
 def encode_source(
@@ -197,30 +192,7 @@ def mask_cells(
     unreadable = valid_mask(column) & ~present
     if name in parsed.unreadable:
         unreadable[parsed.unreadable[name].rows] = True
-    if isinstance(feature, TextComponents) and encodes:
-        return readable, ~present, unreadable, feature.mask_unknown(readable, feature.encode(readable, learned))
-    return readable, ~present, unreadable, _mask_unseen(feature, readable, learned) & present
-
-
-def _mask_unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> np.ndarray:
-    """Return a mask of the cells with a value or token that the vocabulary lacks; none with hashing."""
-    unseen = np.zeros(len(parsed), bool)
-    for output in feature.outputs:
-        vocabulary = getattr(learned.of_output(output), "vocabulary", None)
-        if isinstance(vocabulary, Vocabulary) and getattr(feature, "hash_buckets", None) is None:
-            contains = vocabulary.contains
-            if isinstance(feature, SequenceFeature):
-                contains = functools.partial(feature.mask_known_words, learned=learned.of_output(output), output=output)
-            unseen |= _rows_with_unseen(contains, parsed.field(output[1:]) if output else parsed)
-    return unseen
-
-
-def _rows_with_unseen(contains: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
-    """Return a mask of the cells with a token for which `contains` is False."""
-    if pa.types.is_dictionary(parsed.type):
-        return ~take_by_code(parsed, contains(parsed.dictionary), True)
-    lists = token_lists(parsed)
-    return any_in_list(lists, ~contains(lists.values))
+    return readable, ~present, unreadable, feature._mask_unseen(readable, learned, encodes=encodes)
 
 
 _MAX_CELLS = 8

@@ -91,8 +91,9 @@ def run_pass(
     checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> Any:
-    """Return the results of a pass in the order of partitions, or the finished results by name if they are merged.
+    """Return the results of a pass in the order of partitions.
 
+    If they are merged, return small results in this order, and the finished results by name, as `map_reduce` does.
     `advance` is called with each result, or small result, as it arrives. A pass without columns reads nothing if the
     row counts of partitions are available. `contexts` default to partition numbers.
     """

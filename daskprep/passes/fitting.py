@@ -14,18 +14,11 @@ import pyarrow as pa
 from daskprep.display import join_names
 from daskprep.errors import ColumnError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, kind_with_article, rows_seen
-from daskprep.features.boxes import bind_image
 from daskprep.features.checking import column_error_context
-from daskprep.features.media import MediaFeature
-from daskprep.passes.contexts import ContextPlan, assignment_columns, series_columns
-from daskprep.passes.engine import MapPartition, PartitionReader, Pass, begin_stage, run_pass
-from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_reader
-from daskprep.passes.table import AnyFeature, Parsed, PartitionContext, learning_columns, summarize_columns
-from daskprep.progress import Progress
+from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
+from daskprep.passes.table import AnyFeature, Parsed, PartitionCensus, PartitionContext, summarize_columns
 from daskprep.sources import Source
-from daskprep.split import Splitter
 from daskprep.storage.checkpoint import Checkpoint
-from daskprep.storage.files import Folder
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
 from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS
@@ -59,46 +52,8 @@ def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dic
 
     Boxes and keypoints are bound to the feature of their images.
     """
-    bound = {
-        name: feature.with_base_folders(source.folders) if isinstance(feature, MediaFeature) else feature
-        for name, feature in features.items()
-    }
-    return {name: bind_image(feature, bound) for name, feature in bound.items()}
-
-
-def learn_source(
-    features: Mapping[str, Contract],
-    source: Source,
-    *,
-    split: Splitter | None = None,
-    spill: Folder | None = None,
-    scratch: str | None = None,
-    checkpoint: Checkpoint | None = None,
-    progress: Progress | None = None,
-) -> list[dict[str, Learned]]:
-    """Learn every feature from the training rows of a source.
-
-    Return the fitted states by feature: one dict of all training rows. With a split into folds, one more dict for each
-    fold follows, learned without that fold. If training rows depend on a census, partitions are parsed twice, or saved
-    in the folder `spill` for the second pass. `checkpoint` has the results of tasks that an interrupted fit finished.
-    """
-    series = filter(None, series_columns(features, split))
-    columns = list(dict.fromkeys([*assignment_columns(split), *learning_columns(features), *series]))
-    features, reader, census = bind_features(features, source, columns), PartitionReader(source), None
-    plan = ContextPlan(features, split)
-    if spill is not None:
-        census = run_pass(
-            PartitionReader(source, SpillingParser(features, columns, spill)),
-            plan.census,
-            checkpoint=checkpoint and parsing_checkpoint(spill, "census"),
-            advance=begin_stage(progress, "reading", source),
-        )
-        reader = scratch_reader(spill, [one.rows for one in census], list(features), columns)
-    contexts = plan.make_contexts(reader, census, progress)
-    advance = begin_stage(progress, "learning", source)
-    return learn_partitions(
-        reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, advance=advance
-    )
+    bound = {name: feature._with_base_folders(source.folders) for name, feature in features.items()}
+    return {name: feature._bind(bound) for name, feature in bound.items()}
 
 
 def learn_partitions(
@@ -111,28 +66,29 @@ def learn_partitions(
     scratch: str | None = None,
     checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
-) -> list[dict[str, Learned]]:
-    """Learn every feature from the summaries of all partitions; see `learn_source`.
+) -> tuple[list[PartitionCensus], list[dict[str, Learned]]]:
+    """Learn every feature from the summaries of all partitions, in one pass that also takes a census.
 
-    The split reads `columns`. `advance` is called with the number of training rows of each partition, or with a pair of
-    its number and its `census`, taken in the same pass.
+    Return the census of each partition, if there is a `census` or `advance`, and the states by feature: of all training
+    rows, and with a split into folds also without each fold. The split reads `columns`.
     """
     features = dict(features)
 
     def summarize(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[Any, dict[str, ColumnSummary]]:
         # The census first, because summarizing frees columns.
-        small = None if census is None else (context.number, census(context, parsed, table))
-        summaries = summarize_columns(features, context, parsed, table)
-        return small or max((summary.rows for summary in summaries.values()), default=0), summaries
+        counted = PartitionCensus(parsed.rows, {}) if census is None else census(context, parsed, table)
+        return counted, summarize_columns(features, context, parsed, table)
 
+    if census is not None:
+        advance = advance or (lambda counted: None)  # without it, a cluster keeps the census
     parent = None if scratch is None else make_folder(scratch, "scratch")
     with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
         merge, finish = functools.partial(_merge, folder), functools.partial(_learn, folder, features)
         work = Pass("scan", summarize, features, columns, merge, finish)
         learned: dict[str, list[Learned]]
-        learned = run_pass(reader, work, contexts, checkpoint=checkpoint, advance=advance)
+        counts, learned = run_pass(reader, work, contexts, checkpoint=checkpoint, advance=advance)
     _warn(features, {name: _most_notable(features[name], states) for name, states in learned.items()})
-    return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
+    return counts, [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
 def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:

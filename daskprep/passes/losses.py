@@ -12,9 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.display import format_count, format_share
 from daskprep.errors import warn
-from daskprep.features import Feature, Learned
-from daskprep.features.base import Loss, drops_missing, keeps_missing, rows_seen
-from daskprep.features.media import MediaFeature
+from daskprep.features.base import Contract, Learned, Loss, drops_missing, keeps_missing, rows_seen
 from daskprep.passes.table import LossMasks
 from daskprep.storage.manifest import LossCounts, add_losses
 
@@ -40,7 +38,7 @@ class LeftOut(NamedTuple):
 
 
 def tabulate_losses(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Learned],
     counts: Mapping[str, LossCounts],
     rows: Mapping[str, int],
@@ -51,7 +49,7 @@ def tabulate_losses(
     sampled = {
         name: {str(cause): round(n / learned[name].rows * rows["train"]) for cause, n in causes.items()}
         for name, feature in features.items()
-        if isinstance(feature, MediaFeature) and "train" in rows and (causes := feature._learned_losses(learned[name]))
+        if feature._samples_files and "train" in rows and (causes := feature._learned_losses(learned[name]))
     }
     counts = {split: add_losses(own, sampled) if split == "train" else own for split, own in counts.items()}
     losses = [(name, split, cause, n, n / rows[split]) for name, split, cause, n in _lossy(features, counts)]
@@ -60,7 +58,7 @@ def tabulate_losses(
     return pd.DataFrame(sorted(losses, key=lambda loss: order.get(str(loss[0]), len(order))), columns=_COLUMNS)
 
 
-def count_left_out(features: Mapping[str, Feature], rejects: pa.Table, kept: int) -> LeftOut:
+def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: int) -> LeftOut:
     """Return the number of rows that columns left out beside the `kept` rows, from the table of rejects."""
     filled = [name for name, one in features.items() if getattr(one, "on_error", "") == "fill"]
     is_medium = pc.is_in(rejects["column"], pa.array(filled, pa.string()))
@@ -79,7 +77,7 @@ def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
     }
 
 
-def tabulate_learned_losses(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> pd.DataFrame:
+def tabulate_learned_losses(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> pd.DataFrame:
     """Return the losses of the training rows, as far as their fit counted them."""
     losses: list[tuple[str, str, str, int, float]] = []
     for name, feature in features.items():
@@ -96,7 +94,7 @@ def tabulate_learned_losses(features: Mapping[str, Feature], learned: Mapping[st
     return pd.DataFrame(losses, columns=_COLUMNS)
 
 
-def _lossy(features: Mapping[str, Feature], counts: Mapping[str, LossCounts]) -> Iterator[tuple[str, str, str, int]]:
+def _lossy(features: Mapping[str, Contract], counts: Mapping[str, LossCounts]) -> Iterator[tuple[str, str, str, int]]:
     """Yield feature, split, cause and cells of each loss; missing cells that stay missing, or are marked, are none."""
     for split, own in counts.items():
         for name, causes in own.items():
@@ -109,7 +107,7 @@ def _lossy(features: Mapping[str, Feature], counts: Mapping[str, LossCounts]) ->
 
 def warn_about_losses(
     losses: pd.DataFrame,
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Learned],
     targets: Collection[str] = (),
     *,

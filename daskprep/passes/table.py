@@ -14,7 +14,6 @@ from daskprep.errors import RejectedValueError, UnfilledCellError
 from daskprep.features.base import (
     Contract,
     Loss,
-    SideColumnLearner,
     SideColumns,
     check_arrow,
     drops_missing,
@@ -29,12 +28,11 @@ from daskprep.features.checking import (
     empty_arrays,
     encode_fill_value,
 )
-from daskprep.features.media import MediaFeature
 from daskprep.features.missing import NeighbourImputer
-from daskprep.kernels import unwrap_mixed_column, valid_mask
+from daskprep.kernels import valid_mask
 from daskprep.rows.base import MISSING, strip_null_values
 from daskprep.rows.cells import is_missing
-from daskprep.sources.arrow_types import cell_type, class_column, declared_order
+from daskprep.sources.arrow_types import cell_type
 from daskprep.sources.cells import as_text
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment
 from daskprep.split.rows import RandomAssignment
@@ -137,8 +135,7 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
 
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns, such as targets, that features learn from in addition to their own, without duplicates."""
-    learners = [feature for feature in features.values() if isinstance(feature, SideColumnLearner)]
-    return list(dict.fromkeys(column for learner in learners for column in learner._learning_columns))
+    return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
 def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature]:
@@ -152,21 +149,14 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     for name, feature in features.items():
         with column_error_context(name):
             names = feature.reads(name)
-            raw = [class_column(table, key) if feature.semantic_type == "classes" else table[key] for key in names]
-            is_ranked = getattr(feature, "transform_to", "ids") != "ids"
-            cell_types[name] = (is_ranked and declared_order(raw[0])) or cell_type(
-                table.schema.field(names[0]).with_type(raw[0].type)
-            )
+            raw = [feature._read_column(table, key) for key in names]
+            field = table.schema.field(names[0]).with_type(raw[0].type)
+            cell_types[name] = feature._declared_order(raw[0]) or cell_type(field)
             if null_texts := strip_null_values(vars(feature)):
                 raw = [pa.chunked_array([feature._mask_null_values(column, null_texts)]) for column in raw]
-            if isinstance(feature, MediaFeature):
-                columns[name] = feature.read_cells(unwrap_mixed_column(raw[0]), names[0])
-            else:
-                columns[name] = feature._parse_columns(*raw)
+            columns[name] = feature._parse_columns(names, *raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
-            # Parsing media finds only empty cells unreadable, which deserve no warning.
-            quiet = isinstance(feature, MediaFeature) and feature.invalid == "missing"
-            cells = None if quiet else _find_unreadable(raw[0], columns[name])
+            cells = _find_unreadable(raw[0], columns[name]) if feature._reports_unreadable else None
             if cells is not None:
                 unreadable[name] = cells
     return Parsed(table.num_rows, columns, unreadable, cell_types)
@@ -285,15 +275,14 @@ def summarize_columns(
         )
         rejects = [_collect_rejects(feature, name, one, context.number) for one in unreadable_subsets]
         with column_error_context(name):
-            if isinstance(feature, SideColumnLearner):
-                folds = context.cross_fit[name].assign(table, None) if name in context.cross_fit else None
-                values = []
-                for subset, shared in zip(row_subsets, shared_side_columns, strict=True):
-                    side_columns = replace(shared, folds=folds if folds is None or subset is None else folds[subset])
-                    part = completed if subset is None else completed.take(pa.array(subset))
-                    values.append(feature._summarize_rows(part, side_columns))
-            else:
-                values = feature._summarize_subsets(completed, row_subsets)
+            side_columns = shared_side_columns
+            if name in context.cross_fit:
+                folds = context.cross_fit[name].assign(table, None)
+                side_columns = [
+                    replace(shared, folds=folds if rows is None else folds[rows])
+                    for rows, shared in zip(row_subsets, shared_side_columns, strict=True)
+                ]
+            values = feature._summarize_subsets(completed, row_subsets, side_columns)
             cells = [_count_cells(feature, completed, rows) for rows in row_subsets]
         rows = [len(completed) if one is None else len(one) for one in row_subsets]
         kinds = [CellType(parsed.cell_types[name])] * len(row_subsets)
@@ -306,9 +295,8 @@ def summarize_columns(
 
 def _decodable_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
     """Return a mask of the rows that ``on_error="drop"`` keeps in their splits; None: all rows."""
-    filters = {name: one.row_filter for name, one in features.items() if isinstance(one, MediaFeature)}
-    dropped = [drops(columns[name], None) for name, drops in filters.items() if drops is not None]
-    return ~np.any(dropped, axis=0) if np.any(dropped) else None
+    masks = [mask for name, one in features.items() if (mask := one._find_decodable(columns[name])) is not None]
+    return np.all(masks, axis=0) if masks and not np.all(masks) else None
 
 
 def _count_subsets(
@@ -438,12 +426,13 @@ def encoded_outputs(
         column, is_missing = columns.pop(name)
         column = column if rows is None else column.filter(rows)
         with column_error_context(name):
-            if keep_media_cells and isinstance(feature, MediaFeature):
-                encoded: Mapping[str, Any] = feature.to_stored_cells(column, learned[name])
-            else:
+            encoded: Mapping[str, Any] | None = None
+            if keep_media_cells:
+                encoded = feature._stored_cells(column, learned[name])
+            if encoded is None:
                 encoded = _encode(feature, column, learned[name])
             if losses is not None:
-                own = {} if isinstance(feature, MediaFeature) else feature._losses(column, encoded, learned[name])
+                own = feature._losses(column, encoded, learned[name])
                 losses[name] = _mark_losses(own, (missing_codes or {}).get(name))
         del column
         for output, array in encoded.items():

@@ -259,9 +259,8 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
             remedy = " Correct the name, or add the column, with empty cells if its values are unknown."
             if "x0" in known:
                 remedy = " Name columns of an array with pandas.DataFrame(array, columns=[...])."
-            raise MissingColumnError(
-                f'column "{name}" is not in the data.{did_you_mean(name, present) or remedy} Its columns are: {columns}'
-            )
+            hint = did_you_mean(name, present) or remedy
+            raise MissingColumnError(f'column "{name}" is not in the data.{hint} Its columns are: {columns}', name)
 
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:

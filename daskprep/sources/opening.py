@@ -141,8 +141,10 @@ def combine_splits(
             failed.append((name, error))
     for name, reason in failed:
         # A column absent from all splits may be a target, which new rows need not have: callers catch the error.
-        error_type = ColumnError if sources and isinstance(reason, MissingColumnError) else type(reason)
-        raise error_type(f'split "{name}": {reason}') from reason
+        text = f'split "{name}": {reason}'
+        if isinstance(reason, MissingColumnError):
+            raise ColumnError(text) if sources else MissingColumnError(text, reason.column) from reason
+        raise type(reason)(text) from reason
     data_columns = (
         [name for name in next(iter(sources.values())).columns if name != SPLIT] if wanted is None else wanted
     )

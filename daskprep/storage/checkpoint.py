@@ -17,7 +17,7 @@ from daskprep.storage.checksum import Buffer, crc32c
 from daskprep.storage.files import Folder, open_output
 
 # Increase it when the meaning of saved values changes.
-FORMAT = 6
+FORMAT = 7
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
 _checkpoint_types: dict[str, type] = {}

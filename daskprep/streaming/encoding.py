@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
+from daskprep.features.base import Contract
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import decode_cells
 from daskprep.passes.assignment import Assignment
@@ -36,7 +37,7 @@ class Encoding:
     """The encoding of partitions, as the function of a pass."""
 
     features: Mapping[str, Feature]  # of the outputs
-    dropping: Mapping[str, Feature]  # that may drop rows
+    dropping: Mapping[str, Contract]  # that may drop rows
     learned: Mapping[str, Any]  # state of these features
     code: int  # of the split whose rows are returned
     groups: Sequence[tuple[str, ...]]  # outputs of each array; several outputs are scalars of one type

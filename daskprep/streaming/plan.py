@@ -19,7 +19,7 @@ from daskprep.display import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features import Feature
 from daskprep.features.arrays import empty_outputs
-from daskprep.features.base import all_outputs
+from daskprep.features.base import Contract, all_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.loader.batches import BatchFormat, select_outputs
 from daskprep.loader.groups import Group, group_outputs
@@ -182,7 +182,7 @@ def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str |
 class StreamPlan:
     """Contexts and numbers of rows of the partitions of a source."""
 
-    dropping: Mapping[str, Feature]  # features that may drop rows
+    dropping: Mapping[str, Contract]  # features that may drop rows
     columns: list[str]  # that determine split, repeats and folds
     contexts: list[PartitionContext]  # of each partition: the values that it needs from other partitions
     placement: Placement  # rows of each partition in the source, and in each split with repeats

@@ -46,7 +46,8 @@ from daskprep.storage.manifest import APPENDED, NEXT, Manifest, add_losses, read
 from daskprep.writing.deleting import editable_root, stored_parts
 from daskprep.writing.encoded import EncodedOrCells
 from daskprep.writing.memory import on_workers, plan_source
-from daskprep.writing.parts import NewFile, StoredPart, encode_part, write_next_version
+from daskprep.writing.parts import NewFile, encode_part
+from daskprep.writing.rewriting import StoredPart, read_recipe, write_next_version
 from daskprep.writing.versions import SCRATCH, Options, Recipe, commit, next_version, roll_forward
 from daskprep.writing.write import fit_source, write_source
 
@@ -67,7 +68,7 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
-        rules = Recipe.of(current)
+        rules = read_recipe(current)
         _check_addable(current, parts, name, rules, is_computed=callable(rows))
         features = match_folds_to_split(
             make_features({name: feature}, [], current.metadata.get("weight")), rules.split, rules.fit_on

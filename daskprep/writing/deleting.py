@@ -39,9 +39,10 @@ from daskprep.storage.manifest import APPENDED, NEXT, Manifest, Versions, part_f
 from daskprep.storage.reading import read_exact
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedOrCells, take
-from daskprep.writing.parts import NewFile, StoredPart, encode_part, write_next_version
+from daskprep.writing.parts import NewFile, encode_part
 from daskprep.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.writing.rejects import encode_rejects
+from daskprep.writing.rewriting import StoredPart, write_next_version
 from daskprep.writing.versions import finish_cleaning, roll_forward
 
 PURGED_ROW_ID = -1

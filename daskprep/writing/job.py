@@ -16,26 +16,24 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from sklearn.base import clone
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import may_drop_rows
-from daskprep.passes.assignment import Assignment, count_rows
-from daskprep.passes.contexts import ContextPlan, add_first_rows, assignment_columns, census_of_rows, fold_columns
-from daskprep.passes.engine import PartitionReader, begin_stage, run_pass
-from daskprep.passes.fitting import learn_partitions
-from daskprep.passes.reviewing import review_rows, with_tallies
-from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_name, scratch_reader
-from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
+from daskprep.passes.assignment import Assignment
+from daskprep.passes.contexts import ContextPlan, assignment_columns, census_of_rows, fold_columns
+from daskprep.passes.engine import PartitionReader
+from daskprep.passes.scanning import Scan, scan_source
+from daskprep.passes.scratch import scratch_name, scratch_reader
+from daskprep.passes.table import PartitionContext
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.split import KFold, TimeSeriesSplit
 from daskprep.split.folds import select_fold
 from daskprep.state import state_files
-from daskprep.storage.checkpoint import Checkpoint, is_intact, read_checkpoint, write_checkpoint
+from daskprep.storage.checkpoint import is_intact, read_checkpoint, write_checkpoint
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
@@ -66,8 +64,6 @@ from daskprep.writing.versions import (
 # One waits for the disk while the other saves the fitted state.
 _SAVING_THREADS = 2
 
-_NO_ROWS = "the data has no rows: there is nothing to write"
-
 _Files = dict[str, FileEntry]
 
 
@@ -78,14 +74,6 @@ class PreparedWrite(NamedTuple):
     plan: WritePlan
     contexts: list[PartitionContext]  # by partition, for its encoding
     state_future: Future[_Files]  # the entries of the files with the fitted state, once they are written
-
-
-class ScanResult(NamedTuple):
-    """The results of the passes that read the source, and learn from it."""
-
-    census: list[PartitionCensus]  # by partition; without counts if they are still to be counted
-    contexts: list[PartitionContext]  # by partition
-    states: Sequence[Mapping[str, Learned]]  # the learned states by feature; with folds, also without each fold
 
 
 @dataclass(frozen=True)
@@ -209,67 +197,30 @@ class WriteJob:
                 self._write_rejects(plan, receipts)
         self.scratch_root.remove_all()
 
-    def _scan(self) -> ScanResult:
+    def _scan(self) -> Scan:
         """Read and parse every partition once, and learn in the same pass unless training rows depend on the census."""
-        recipe, source = self.recipe, self.source
-        if source.row_counts is not None and not sum(source.row_counts):
-            raise ColumnError(_NO_ROWS)
-        plan = ContextPlan(recipe.features, recipe.split)
-        fit_plan = plan if recipe.fit_on == "train" else ContextPlan(recipe.features)
-        reader = PartitionReader(source, SpillingParser(recipe.features, recipe.raw_columns, self.scratch))
-        states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
-        census_pass, compares = plan.census, bool(states) and self.expected is None
-        if compares:
-            census_pass = with_tallies(census_pass, recipe.features, states[0], recipe.on_findings)
-        contexts: list[PartitionContext] = []
-        checkpoint = parsing_checkpoint(self.scratch, "scan")
-        if states or fit_plan.needs_reading(source):
-            report = begin_stage(self.progress, "reading", source)
-            census: list[PartitionCensus] = run_pass(reader, census_pass, checkpoint=checkpoint, advance=report)
-        else:
-            advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
-            by_number: dict[int, PartitionCensus] = {}
-
-            # Called by one thread at a time, with partitions in the order in which they finish.
-            def record(scanned: tuple[int, PartitionCensus]) -> None:
-                by_number[scanned[0]] = scanned[1]
-                advance(rows=scanned[1].rows)
-
-            folds = recipe.split is not None and recipe.split.folds
-            counts_rows = fit_plan is plan and not (self._stores_assignments or self._imputed_features or folds)
-
-            def take_census(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
-                taken: PartitionCensus = plan.census.map(context, parsed, table)
-                return replace(taken, counts=count_rows(context, taken.rows)) if counts_rows else taken
-
-            contexts = fit_plan.make_contexts(PartitionReader(source))
-            states = self._learn(reader, contexts, checkpoint, census=take_census, advance=record)
-            census = [by_number[number] for number in range(source.npartitions)]
-        rows = [partition.rows for partition in census]
-        if not sum(rows):
-            raise ColumnError(_NO_ROWS)
-        if compares:
-            states = [review_rows(recipe.on_findings, recipe.features, states[0], census)]
-        parsed = self._parsed_rows(rows)
-        if not contexts or fit_plan is not plan:
-            contexts = plan.make_contexts(parsed, census)
-        if not states:
-            learning = contexts if fit_plan is plan else [replace(context, assignment=None) for context in contexts]
-            report = begin_stage(self.progress, "learning", parsed.source)
-            states = self._learn(parsed, learning, parsing_checkpoint(self.scratch, "learn"), advance=report)
-        return ScanResult(census, add_first_rows(contexts, rows), states)
-
-    def _learn(
-        self, reader: PartitionReader, contexts: Sequence[PartitionContext], checkpoint: Checkpoint, **options: Any
-    ) -> list[dict[str, Learned]]:
-        scratch = self.scratch.path if self.scratch.is_local else self.options.scratch
-        features, columns = self.recipe.features, self.recipe.raw_columns
-        return learn_partitions(reader, features, columns, contexts, scratch=scratch, checkpoint=checkpoint, **options)
-
-    def _prepare(self, background: Executor, scan_result: ScanResult | None = None) -> PreparedWrite:
-        """Assign rows to splits, save the fitted state, and plan the files; `scan_result` None: scan the source."""
         recipe = self.recipe
-        census, contexts, [learned] = scan_result or self._scan()
+        if self.source.row_counts is not None and not sum(self.source.row_counts):
+            raise ColumnError("the data has no rows: there is nothing to write")
+        return scan_source(
+            recipe.features,
+            self.source,
+            recipe.split,
+            fits_all=recipe.fit_on != "train",
+            columns=recipe.raw_columns,
+            learned=recipe.learned,
+            compares=recipe.learned is not None and self.expected is None,
+            on_findings=recipe.on_findings,
+            spill=self.scratch,
+            kept=self.scratch,
+            scratch=self.scratch.path if self.scratch.is_local else self.options.scratch,
+            progress=self.progress,
+        )
+
+    def _prepare(self, background: Executor, scan: Scan | None = None) -> PreparedWrite:
+        """Assign rows to splits, save the fitted state, and plan the files; `scan` None: scan the source."""
+        recipe = self.recipe
+        [learned], contexts, census = scan or self._scan()
         rows = [partition.rows for partition in census]
         saved = self._saved_learned(learned)
         # Tasks of other processes read the fitted state from a file, which must exist first.
@@ -280,20 +231,19 @@ class WriteJob:
         assign_splits = None
         if self._stores_assignments:
             assign_splits = AssignSplits(assignment.dropping, saved, self.scratch, recipe.split)
-        if not all(partition.counts for partition in census):
-            reader = self._parsed_rows(rows)
-            contexts, census = assignment.count_partitions(
-                reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
-            )
+        reader = self._parsed_rows(rows)
+        contexts, counts = assignment.count_partitions(
+            reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
+        )
         if self._stores_assignments:  # encoding reads splits and repeats from scratch
             contexts = [replace(context, assignment=None, repeats=None) for context in contexts]
-        placement = Placement.from_counts(rows, [partition.counts for partition in census])
+        placement = Placement.from_counts(rows, [partition.counts for partition in counts])
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
         layout = choose_layout(recipe.features, learned, placement.rows, self.options)
-        plan = WritePlan(layout, placement, tuple(partition.rejects for partition in census))
+        plan = WritePlan(layout, placement, tuple(partition.rejects for partition in counts))
         if not self._imputed_features:
             # A write with this file resumes from here, so it is saved after the state and after all scratch files.
             state_future = background.submit(self._save_checkpoint, plan, state_future)
@@ -558,12 +508,12 @@ class FoldedJob(WriteJob):
         self, jobs: Sequence[WriteJob], background: Executor
     ) -> tuple[dict[str, FileEntry], list[PreparedWrite | None]]:
         """Scan the source, save the state, prepare each fold's write (None if committed); return entries and writes."""
-        census, contexts, (full_state, *states) = self._scan()
+        (full_state, *states), contexts, census = self._scan()
         entries = self._save_state(full_state)
         prepared: list[PreparedWrite | None] = []
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
-            scan_result = ScanResult(census, [_hold_out_fold(context, number) for context in contexts], [learned])
-            prepared.append(None if _is_committed(job) else job._prepare(background, scan_result))
+            scan = Scan([learned], [_hold_out_fold(context, number) for context in contexts], census)
+            prepared.append(None if _is_committed(job) else job._prepare(background, scan))
         write_checkpoint(self.scratch, _CHECKPOINT_FILE, entries)
         return entries, prepared
 

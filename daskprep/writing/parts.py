@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.dataset import Dataset
-from daskprep.dataset.filtered import StoredSplit
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
@@ -25,12 +22,11 @@ from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.local_files import Durable
-from daskprep.storage.manifest import FileEntry, LossCounts, Manifest, Receipt, add_losses
-from daskprep.storage.reading import column_array, read_table
+from daskprep.storage.manifest import FileEntry, LossCounts, Receipt, add_losses
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.duplicates import HASHES, ComparedOutputs, hash_rows, save_hashes
 from daskprep.writing.encoded import LOSS_BITS, EncodedOrCells, EncodedRows, concatenate, read_missing_cells
-from daskprep.writing.versions import RECEIPTS, SCRATCH, next_version
+from daskprep.writing.versions import RECEIPTS, SCRATCH
 
 # Slices of a part are seldom in two arrays, which are then copied.
 _HASHED_ROWS = 1 << 15
@@ -233,27 +229,6 @@ def encode_part(
                 yield NewFile(layout.array_file(split, output, block), chunk, len(own))
 
 
-class StoredPart:
-    """The stored rows of a part of a split."""
-
-    def __init__(self, split: StoredSplit, number: int) -> None:
-        self.split, self.range = split, split.layout.part_range(split.name, number)
-
-    @cached_property
-    def _table(self) -> pa.Table:
-        [(location, _, _)] = self.split._select_row_groups(self.range)
-        layout = self.split.layout
-        return read_table(self.split.dataset.files.folder, location, [ROW_ID, *layout.scalars, *layout.cells])
-
-    def read(self, output: Output, start: int, stop: int) -> EncodedOrCells:
-        """Return rows of an output for `encode_part`."""
-        if output.stores_cells:
-            return self._table[output.name].combine_chunks()[start:stop]
-        if output.is_scalar:
-            return column_array(self._table, output)[start:stop]
-        return self.split._read(output.name, self.range[start:stop])[output.name]
-
-
 def write_file(
     version: Folder, file: NewFile, expected: Mapping[str, FileEntry] | None = None, *, durable: Durable = True
 ) -> FileEntry:
@@ -266,25 +241,6 @@ def write_file(
         )
     version.write(file.name, file.data, durable=durable)
     return entry
-
-
-def write_next_version(
-    old: Dataset, changed: Iterable[NewFile], removed: Collection[str] = (), **fields: Any
-) -> Manifest:
-    """Write the next version of a dataset with the `changed` files, and return its manifest with other `fields`.
-
-    It has no statistics of its rows but those in `fields`. All files but the `removed` ones are shared.
-    """
-    folder = old.root / next_version(old.version)
-    folder.remove(*(name for name in folder.sizes() if not name.startswith(f"{SCRATCH}/")))
-    new = {one.name: write_file(folder, one) for one in changed}
-    shared = {name: one for name, one in old.manifest.files.items() if name not in new and name not in removed}
-    for name in sorted(shared):
-        folder.link(name, old.files.folder)
-    folder.sync([*new, *shared], contents=False)
-    unknown = dict.fromkeys(("missing_cells", "duplicates", "losses", "missing"))
-    version = {"version": next_version(old.version), "files": {**shared, **new}}
-    return replace(old.manifest, **{**version, **unknown, **fields})
 
 
 def read_receipts(version: Folder) -> dict[str, Receipt]:

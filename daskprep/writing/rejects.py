@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from daskprep.display import format_count
 from daskprep.errors import warn
 from daskprep.features import Feature
-from daskprep.features.base import find_dropped_rows, kind_with_article
+from daskprep.features.base import MAX_SHOWN, Contract, find_dropped_rows, kind_with_article
 from daskprep.features.checking import column_error_context
 from daskprep.features.media import MediaFeature
 from daskprep.passes.scratch import read_saved_table, save_table, scratch_name
@@ -27,7 +27,6 @@ from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
 
 _GROUP_ROWS = 131_072
-_MAX_SHOWN = 80
 _MISSING = "missing"  # reason of rows that a missing value drops
 
 
@@ -35,7 +34,7 @@ _MISSING = "missing"  # reason of rows that a missing value drops
 class AssignSplits:
     """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`."""
 
-    dropping: Mapping[str, Feature]  # the features that drop rows
+    dropping: Mapping[str, Contract]  # the features that drop rows
     learned: Mapping[str, Any]  # the learned states by feature
     scratch: Folder  # the folder of scratch files
     split: Splitter | None  # the split, which may exclude rows
@@ -53,7 +52,7 @@ class AssignSplits:
 
 
 def list_rejects(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     parsed: Parsed,
     first_row: int,
@@ -78,16 +77,11 @@ def list_rejects(
             unreadable_rows = np.flatnonzero(np.isin(rows, cells.rows))
             texts = cells.take(rows).texts.to_pylist()
             reasons[unreadable_rows] = [
-                f"{format_cell(text, _MAX_SHOWN)} cannot be read as {kind_with_article(feature)}" for text in texts
+                f"{format_cell(text, MAX_SHOWN)} cannot be read as {kind_with_article(feature)}" for text in texts
             ]
         dropped_values = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[dropped_values])).to_pylist()
-        reasons[dropped_values] = [
-            feature.explain_drop(value)
-            if isinstance(feature, MediaFeature)
-            else f"{format_cell(feature._to_raw_cell(value), _MAX_SHOWN)} is excluded by the fitted state"
-            for value in values
-        ]
+        reasons[dropped_values] = list(map(feature._explain_drop, values))
         reject_tables.append(pa.table([rows + first_row, [name] * len(rows), reasons], schema=REJECTS_SCHEMA))
     if split is not None and split.exclusion_reason:
         listed = pa.concat_tables(reject_tables)["row_id"].to_numpy()

@@ -11,21 +11,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from daskprep.balance import Balance, balance_from_dict
-from daskprep.dataset import Dataset
+from daskprep.balance import Balance
 from daskprep.display import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.parametrized import is_integer
 from daskprep.partitions import Workers
-from daskprep.passes.contexts import assignment_columns, fold_columns, series_columns
+from daskprep.passes.contexts import unparsed_columns
 from daskprep.passes.reviewing import OnFindings
-from daskprep.passes.table import learning_columns
 from daskprep.progress import Progress
-from daskprep.rows import saved
 from daskprep.sources import Source
-from daskprep.split import Splitter, split_from_dict
+from daskprep.split import Splitter
 from daskprep.state import METADATA, state_files
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import json_sha256
@@ -61,14 +58,6 @@ class Recipe:
     targets: tuple[str, ...] = ()
     on_findings: OnFindings | None = None  # for appended rows that differ from the rows of the fit
 
-    @classmethod
-    def of(cls, dataset: Dataset) -> Recipe:
-        """Return the preprocessing of the rows of a dataset."""
-        state = dataset.metadata
-        with saved.error_context(METADATA):
-            split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
-        return cls(dataset.features, split, balance, state["fit_on"], dataset.learned, lambda learned: state)
-
     @property
     def media(self) -> dict[str, MediaFeature]:
         """The media features: their cells are decoded when parts are written, or by the loader."""
@@ -77,9 +66,7 @@ class Recipe:
     @property
     def raw_columns(self) -> list[str]:
         """The columns that are needed unparsed: for split, balance and folds, and to learn."""
-        feature_columns = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
-        series = filter(None, series_columns(self.features, self.split))
-        return list(dict.fromkeys([*assignment_columns(self.split, self.balance), *feature_columns, *series]))
+        return unparsed_columns(self.features, self.split, self.balance, is_fitted=self.learned is not None)
 
 
 class WriteOptions(TypedDict, total=False):

@@ -26,19 +26,20 @@ from daskprep.errors import (
 from daskprep.features import Learned
 from daskprep.passes.assignment import take_sample
 from daskprep.passes.contexts import ContextPlan
-from daskprep.passes.fitting import bind_features, learn_source
+from daskprep.passes.fitting import bind_features
+from daskprep.passes.scanning import scan_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.locations import has_room
 from daskprep.sources.opening import combine_splits
-from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
 from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import Manifest, part_folder, read_manifest, read_versions
 from daskprep.storage.security import check_protocol, check_trusted_path
 from daskprep.writing.job import FoldedJob, WriteJob
+from daskprep.writing.rewriting import read_recipe
 from daskprep.writing.versions import (
     RECEIPTS,
     SCRATCH,
@@ -214,14 +215,16 @@ def _check_visible(folders: list[Folder], name: str) -> list[bool]:
     return [folder.size(name) is not None for folder in folders]
 
 
-def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Progress) -> list[dict[str, Learned]]:
+def fit_source(
+    recipe: Recipe, source: Source, scratch: str | None, progress: Progress
+) -> Sequence[Mapping[str, Learned]]:
     """Return the states learned from the training rows of a source; with folds, followed by a state without each.
 
     Results of tasks are saved in the folder `scratch`, from which the same fit resumes if this one is killed.
     """
     split, features = recipe.split if recipe.fit_on == "train" else None, recipe.features
-    with _open_checkpoint(recipe, source, scratch) as checkpoint, ExitStack() as stack:
-        learn = partial(learn_source, features, source, split=split, checkpoint=checkpoint, progress=progress)
+    with _open_checkpoint(recipe, source, scratch) as kept, ExitStack() as stack:
+        scan = partial(scan_source, features, source, split, kept=kept, progress=progress)
         # Columns would be parsed twice: to count rows, and to learn from them.
         needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
         if (
@@ -229,33 +232,29 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
             and ContextPlan(features, split).needs_reading(source)
             and (scratch is not None or partitions.is_in_process())
         ):
-            if scratch is not None:
-                make_folder(scratch, "scratch")
-            if has_room(scratch or tempfile.gettempdir(), sum(fragment.nbytes for fragment in source.fragments)):
-                if checkpoint is not None:
-                    folder = checkpoint.folder
-                else:
-                    parent = scratch and Path(scratch).resolve()
+            parent = None if scratch is None else str(make_folder(scratch, "scratch"))
+            if has_room(parent or tempfile.gettempdir(), sum(fragment.nbytes for fragment in source.fragments)):
+                if (folder := kept) is None:
                     temporary = tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True)
                     folder = Folder.open(stack.enter_context(temporary))
                 try:
                     check_folders(folder)
-                    return learn(spill=folder, scratch=folder.path)
+                    return scan(spill=folder, scratch=folder.path).states
                 except StorageFullError:
                     folder.remove_all()
-        return learn(scratch=scratch)
+        return scan(scratch=scratch).states
 
 
 @contextmanager
-def _open_checkpoint(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Checkpoint | None]:
-    """Yield the checkpoint of a fit, removed when it succeeds; None without `scratch`, or if it cannot resume."""
+def _open_checkpoint(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Folder | None]:
+    """Yield the folder of an interrupted fit, removed after its success; None if there is none."""
     if scratch is None or source.in_memory or source.record is None:
         yield None
         return
     fit_settings = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_partitioning(source)}
     folder = Folder.open(Path(scratch).resolve()) / f"daskprep-fit-{short_digest(fit_settings)}"
     try:
-        yield Checkpoint(folder, "scan")
+        yield folder
     except (ColumnError, ConfigError, RejectedValueError):
         folder.remove_all()  # the same error would occur again
         raise
@@ -358,7 +357,7 @@ def _repair(
     for learned in dataset.learned.values():
         check_trusted_path(getattr(learned, "base_dir", None), "The base_dir")
     state = dataset.metadata
-    recipe = Recipe.of(dataset)
+    recipe = read_recipe(dataset)
     columns = source_columns(recipe.features, recipe.raw_columns)
     if frame is not None:
         source = as_source(frame, columns=columns, storage_options=storage_options)

@@ -276,7 +276,7 @@ def test_dropped_rows_have_a_reason():
     assert cells.type == PARSED_TYPE
     assert may_drop_rows(feature)
     assert find_dropped_rows(feature, cells, None).tolist() == [True]
-    assert feature.explain_drop(cells[0].as_py()) == "/no/such.png: no such file"
+    assert feature._explain_drop(cells[0].as_py()) == "/no/such.png: no such file"
 
 
 def test_broken_images_are_excluded_from_the_learned_state():
@@ -432,11 +432,11 @@ def test_cell_bytes_is_the_size_of_paths_or_files(folder):
 def test_stored_cells_have_filled_images():
     feature = dp.Image(**SMALL, missing_value_strategy="fill_with_const", fill_value=0)
     prep = fit(feature, flat(1))
-    carried = feature.to_stored_cells(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
+    carried = feature._stored_cells(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
     assert carried[""].to_pylist() == [{"bytes": flat(1), "path": None}, None]
     strict = dp.Image(**SMALL)
     with pytest.raises(RejectedValueError, match="1 missing cells and no image"):
-        strict.to_stored_cells(strict.parse(pa.array([None], pa.binary())), Learned())
+        strict._stored_cells(strict.parse(pa.array([None], pa.binary())), Learned())
 
 
 def test_saved_preprocessor_encodes_equally(tmp_path):
