@@ -31,7 +31,7 @@ from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
 from daskprep.split import DatetimeSplit, GroupSplit, TimeSeriesSplit
-from daskprep.state import feature_params
+from daskprep.state import SerializationMixin, feature_params
 from daskprep.storage import Folder
 from daskprep.writing import Options, WriteOptions, append_source, on_workers, plan_source
 
@@ -45,24 +45,15 @@ NewTokens = dict[str, dict[str, int]]
 """New tokens by output, with their frequencies in the new rows, in the order of their ids."""
 
 
-class NewRowsMixin:
+class NewRowsMixin(SerializationMixin, auto_wrap_output_keys=None):
     """The methods of a Preprocessor for rows that arrive after the fit."""
 
     if TYPE_CHECKING:
-        features_: dict[str, Feature]
-        learned_: dict[str, Learned]
         targets_: tuple[str, ...]
-        balance: Any
-        sample: float | None
-        sample_seed: int
-        split: Splitter | None
-        weight: str | None
         _scratch: Any
 
         @property
         def _inputs(self) -> dict[str, Feature]: ...
-
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
 
         def _as_rows(self, frame: Any) -> Any: ...
 
@@ -77,8 +68,6 @@ class NewRowsMixin:
         def _open_new_rows(
             self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None
         ) -> tuple[Mapping[str, Feature], Source]: ...
-
-        def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
 
     @property
     def losses_(self) -> pd.DataFrame:

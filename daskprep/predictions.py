@@ -56,6 +56,7 @@ from daskprep.rows.predictions import (
 )
 from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
 from daskprep.split import GroupSplit, RandomSplit, Splitter, StratifiedSplit
+from daskprep.state import SerializationMixin
 from daskprep.storage.layout import SPLITS
 from daskprep.storage.manifest import LossCounts, add_losses
 
@@ -97,20 +98,13 @@ class _PredictOptions(TypedDict, total=False):
     probabilities: bool
 
 
-class PredictionMixin:
+class PredictionMixin(SerializationMixin, auto_wrap_output_keys=None):
     """The methods of a Preprocessor about targets and their predictions."""
 
     if TYPE_CHECKING:
-        features_: dict[str, Feature]
-        learned_: dict[str, Learned]
         targets: str | Iterable[str] | None
         targets_: tuple[str, ...]
         scratch: Any
-        balance: Any
-        weight: str | None
-
-        @property
-        def _feature_specs(self) -> dict[str, Any]: ...
 
     def predictions(
         self,

@@ -35,7 +35,7 @@ from daskprep.features.arrays import (
 )
 from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
-from daskprep.features.parameter_values import FeatureParams, check_outputs, make_features, match_folds_to_split
+from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
 from daskprep.options import StreamOptions, check_flags
 from daskprep.parametrized import check_is_fitted, to_json_value
@@ -63,7 +63,6 @@ from daskprep.sources import (
 )
 from daskprep.sources.opening import SPLIT
 from daskprep.split import FixedSplit, Splitter
-from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
 from daskprep.summary_html import describe
 from daskprep.writing import Options, Recipe, WriteOptions, fit_source, on_workers, plan_source, write_source
@@ -74,7 +73,7 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-class Preprocessor(SerializationMixin, PredictionMixin, NewRowsMixin, FeatureParams, auto_wrap_output_keys=None):
+class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters

@@ -17,7 +17,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
-from daskprep.features.parameter_values import make_feature
+from daskprep.features.parameter_values import FeatureParams, make_feature
 from daskprep.features.parameters import check_parameters, signature_of
 from daskprep.onnx import export
 from daskprep.parametrized import check_is_fitted, to_json_value
@@ -49,7 +49,7 @@ _PICKLED = "preprocessor.json"
 KeyPath = tuple[str, ...]
 
 
-class SerializationMixin:
+class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
     """The methods of a Preprocessor that save it as JSON and load it."""
 
     if TYPE_CHECKING:
@@ -58,8 +58,6 @@ class SerializationMixin:
         learned_by_fold_: list[dict[str, Learned]]
         n_features_in_: int
         weight: str | None
-        split: Any
-        balance: Any
         sample: float | None
         sample_seed: int
         fit_on: Literal["train", "all"]
