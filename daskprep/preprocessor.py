@@ -37,7 +37,7 @@ from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import StreamOptions, check_flags
+from daskprep.options import StreamOptions, check_flags, check_names
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -391,6 +391,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         Dataset
             The dataset at `path`.
         """
+        check_names("fit_write", options, WriteOptions)
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
         with on_workers(
@@ -413,6 +414,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         """
         check_is_fitted(self)
         self._check_one_fold("write")
+        check_names("write", options, WriteOptions)
         settings = Options(**options, scratch=self._scratch)
         with on_workers(
             frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
@@ -452,6 +454,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         """
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
+        check_names("stream", options, StreamOptions)
         check_is_fitted(self)
         self._check_one_fold("stream")
         split = self._resolve_split(frame, is_fitted=True)

@@ -35,6 +35,25 @@ def test_unknown_parameter_error_names_it(frame, prep, tmp_path):
             call(odd=1)
 
 
+def test_unknown_option_error_suggests_closest_name(frame, prep, tmp_path):
+    train = prep.fit_write(frame, tmp_path / "a.dp")["train"]
+    path = tmp_path / "b.dp"
+    calls = [
+        ("loader", train.loader, "group_by_lengths", "group_by_length"),
+        ("stream", lambda **options: prep.stream(frame, **options), "epoch", "epochs"),
+        ("fit_write", lambda **options: prep.fit_write(frame, path, **options), "block_row", "block_rows"),
+        ("write", lambda **options: prep.write(frame, path, **options), "shard", "shards"),
+        ("append", lambda **options: prep.append(frame, tmp_path / "a.dp", **options), "versions", "version"),
+        ("Mix", lambda **options: dp.Mix({"a": train}, **options), "shufle", "shuffle"),
+    ]
+    for name, call, option, meant in calls:
+        message = rf"{name}\(\) got an unexpected keyword argument '{option}'. Did you mean \"{meant}\""
+        with pytest.raises(TypeError, match=message):
+            call(**{option: 1})
+    with pytest.raises(TypeError, match="'num_workers'. Options are: shuffle, seed"):
+        train.loader(num_workers=2)
+
+
 def test_unknown_package_attribute_error_suggests_closest_name():
     with pytest.raises(AttributeError, match="no attribute 'Categorical'. Did you mean \"Category\""):
         _ = dp.Categorical

@@ -27,7 +27,7 @@ from daskprep.errors import (
     did_you_mean,
 )
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions
+from daskprep.options import LoaderOptions, check_names
 from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
@@ -344,6 +344,7 @@ class Split:
         """
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
+        check_names("loader", options, LoaderOptions)
         return Loader(self, batch_size, **options)
 
     # -- lazy
