@@ -26,7 +26,7 @@ _NARROW = {**_LARGE, pa.string_view(): pa.string(), pa.binary_view(): pa.binary(
 
 
 def narrow_type(kind: pa.DataType) -> pa.DataType:
-    """Return the Arrow type in which a column of type `kind` is delivered: the same values in a plain encoding.
+    """Return the type in which a column of type `kind` is delivered.
 
     Offsets and codes have 32 bits, and only text has codes, which stay ordered. Half floats become float32, UUIDs text,
     other extension types their storage type, and small decimals decimal128.
@@ -47,25 +47,20 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_fixed_size_list(kind):
         return pa.list_(narrow_type(kind.value_type), kind.list_size)
     if pt.is_struct(kind):
-        return pa.struct([(field.name, _narrow_field(field.type)) for field in kind])
+        # Media may have more bytes than 32-bit offsets reach, and structs cannot be split into chunks as columns can.
+        wide = {pa.binary_view(): pa.large_binary()} | {large: large for large in _LARGE}
+        return pa.struct([(field.name, wide.get(field.type) or narrow_type(field.type)) for field in kind])
     return kind
 
 
-def _narrow_field(kind: pa.DataType) -> pa.DataType:
-    # Media may have more bytes than 32-bit offsets reach, and structs cannot be split into chunks as columns can.
-    if pt.is_binary_view(kind):
-        return pa.large_binary()
-    return kind if kind in _LARGE else narrow_type(kind)
-
-
 def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the delivered types of these columns of a schema; None: of all columns."""
+    """Return the delivered types of columns (None: all) of a schema."""
     fields = schema if columns is None else [schema.field(name) for name in columns]
     return pa.schema([field.with_type(narrow_type(field.type)).with_nullable(True) for field in fields])
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
-    """Return the table with every column cast to its `narrow_type`, and the same values."""
+    """Return the table with every column cast to its `narrow_type`."""
     for i, field in enumerate(table.schema):
         if narrow_type(field.type) != field.type:
             table = table.set_column(i, field.name, narrow_column(table.column(i)))
@@ -73,7 +68,7 @@ def narrow_table(table: pa.Table) -> pa.Table:
 
 
 def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column cast to its `narrow_type`; text with 64-bit offsets is split into chunks that fit 32 bits."""
+    """Return a column cast to its `narrow_type`, in small chunks."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     target = column.type if column.type.id in PLAIN_TYPE_IDS else narrow_type(column.type)
     if target == column.type:
@@ -86,7 +81,7 @@ def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return an array cast to a type from `narrow_type`; nested values, UUIDs and extension types are converted too."""
+    """Return an array cast to a type from `narrow_type`."""
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in _EXTENSIONS:
         return _narrow_array(array.storage, target)
@@ -113,7 +108,6 @@ def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
-    """Return 16-byte UUIDs as text in Python's format, in groups of 8, 4, 4, 4 and 12 digits; nulls stay."""
     cells = pc.fill_null(array, bytes(16))
     octets = np.frombuffer(cells.buffers()[1], np.uint8)[cells.offset * 16 :][: len(cells) * 16]
     digits = np.stack([octets >> 4, octets & 15], axis=1).reshape(-1, 32)
@@ -124,10 +118,7 @@ def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 
 def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
-    """Return strings of 64-bit offsets with 32-bit offsets and the same bytes, halved until each array fits.
-
-    Arrow's own cast counts the bytes before a slice too, and so refuses slices of columns above 2 GB.
-    """
+    """Return strings with 32-bit offsets; Arrow's cast refuses slices of large columns."""
     target = _LARGE[array.type]
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
@@ -146,10 +137,7 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
 
 
 def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
-    """Return the type that represents the values of two types exactly; `fallback` if none does.
-
-    Numbers widen, the null type takes the type of the other column, and dictionary codes are text.
-    """
+    """Return the type that has the values of two types exactly, or `fallback`."""
     if left == right:
         return left
     if pt.is_null(left) or pt.is_null(right):
@@ -169,7 +157,6 @@ def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | N
 
 
 def _common_struct(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
-    """Return the struct of the fields of both types, with the common type of each; None if a field has none."""
     types = {field.name: field.type for field in left}
     for field in right:
         merged = common_type(types.get(field.name, pa.null()), field.type, fallback)
@@ -188,7 +175,6 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest decimal with the digits of two integer or decimal types; None if that has over 76 digits."""
     # Arrow's own rule reserves too few digits for integers, and its cast then fails.
     (left_digits, scale), (right_digits, right_scale) = _max_digits(left), _max_digits(right)
     scale = max(scale, right_scale)
@@ -199,14 +185,13 @@ def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None
 
 
 def _max_digits(kind: pa.DataType) -> tuple[int, int]:
-    """Return the maximum numbers of digits before and after the decimal point."""
+    """Return the numbers of digits before and after the point."""
     if pt.is_decimal(kind):
         return kind.precision - kind.scale, kind.scale
     return len(str(2 ** (kind.bit_width - pt.is_signed_integer(kind)))), 0
 
 
 def _promote(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the type to which Arrow promotes two types; None if it does not."""
     schemas = [pa.schema([("", kind)]) for kind in (left, right)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
@@ -215,15 +200,12 @@ def _promote(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def add_class_names(field: pa.Field, names: Sequence[str]) -> pa.Field:
-    """Return an integer field with the class names in its metadata; class 0 has the first name."""
+    """Return an integer field with the class names in its metadata."""
     return field.with_metadata({_CLASS_NAMES_KEY: json.dumps(list(names))})
 
 
 def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column of a table, with classes as an ordered dictionary if its metadata has class names.
-
-    Numbers without a name become missing values.
-    """
+    """Return a column, with named classes as an ordered dictionary."""
     column, metadata = table[name], table.schema.field(name).metadata or {}
     if _CLASS_NAMES_KEY not in metadata:
         return column
@@ -236,12 +218,12 @@ def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def untyped_field(name: str) -> pa.Field:
-    """Return the field of text that may be numbers or booleans, in a file without types."""
+    """Return the field of text that may be numbers or booleans."""
     return pa.field(name, pa.string(), metadata=_UNTYPED)
 
 
 def declared_order(column: pa.ChunkedArray) -> str:
-    """Return the values of an ordered dictionary as JSON, for `CellType`; "" for a column without one order."""
+    """Return the values of an ordered dictionary as JSON, or ""."""
     if not pt.is_dictionary(column.type) or not column.type.ordered:
         return ""
     orders = {tuple(chunk.dictionary.cast(pa.string()).to_pylist()) for chunk in column.chunks}
@@ -249,7 +231,7 @@ def declared_order(column: pa.ChunkedArray) -> str:
 
 
 def cell_type(field: pa.Field) -> str:
-    """Return the name of a column's type for `CellType`, such as "integer"; "" for a column without values."""
+    """Return the name of a column's type for `CellType`, or ""."""
     kind = field.type
     if field.metadata == _UNTYPED:
         return "untyped"

@@ -35,19 +35,19 @@ F = TypeVar("F", bound="FileFragment")
 
 
 class Fragment(ABC):
-    """One partition of a source, or a part of one: small, picklable, and readable on any worker."""
+    """A partition of a source, or a part of one: small and picklable."""
 
     rows: int | None  # number of rows; None if unknown before reading
     nbytes: int  # estimated bytes of the rows in memory
 
     @abstractmethod
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of the fragment with these columns, in this order."""
+        """Return the rows with these columns, in this order."""
 
 
 @dataclass(frozen=True)
 class FileFragment(Fragment):
-    """A range of rows of one file; `kind` is the name of the format in error messages."""
+    """A range of rows of one file."""
 
     file: File
     rows: int | None
@@ -56,7 +56,7 @@ class FileFragment(Fragment):
     kind: ClassVar[str]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the file or of its folders' names; ConfigError if it changed or cannot be read."""
+        """Return columns of the file or of its folders' names."""
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with explain_read_errors(self.file, self.kind):
@@ -68,7 +68,7 @@ class FileFragment(Fragment):
 
     @abstractmethod
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return these columns of the file, in delivered types; with no columns, a table that keeps the row count."""
+        """Return columns in delivered types, or the row count alone."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,12 @@ class JoinedFragment(Fragment):
 
     @classmethod
     def from_fragments(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
-        """Return the fragment of these fragments in order; its `rows` are None if any fragment has none."""
+        """Return the fragment of these fragments in order."""
         rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
         return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of all fragments in order, with these columns."""
         tables = [fragment.read(columns) for fragment in self.fragments]
         # concat_tables drops the row count of tables without columns.
         return pa.concat_tables(tables) if columns else table_without_columns(sum(table.num_rows for table in tables))
@@ -102,10 +101,9 @@ class FunctionFragment(Fragment):
     nbytes: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return the result of the function; without columns, a table with the row count alone, if that is known."""
-        return (
-            table_without_columns(self.rows) if self.rows is not None and not columns else self.read_function(columns)
-        )
+        if self.rows is not None and not columns:
+            return table_without_columns(self.rows)
+        return self.read_function(columns)
 
 
 class Source:
@@ -170,7 +168,7 @@ class Source:
         raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return the rows as `read` does, but mixed columns as `MIXED` structs, of text and numbers for features."""
+        """Return the rows with mixed columns as `MIXED` structs."""
         self.require(columns)
         where = f"{type(self).__name__}.read_rows({partition}, ...)"
         result = self.read_rows(partition, list(columns) or self.columns[:1])
@@ -188,24 +186,22 @@ class Source:
 
     @functools.cached_property
     def npartitions(self) -> int:
-        """The number of partitions, by default the length of `row_counts`."""
+        """The number of partitions."""
         return len(self.row_counts or ())
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
-        """The type of each column, by default from the first partition, which is read."""
+        """The type of each column, by default from the first partition."""
         return self._read(0, self.columns).schema
 
     @property
     def fragments(self) -> Sequence[Fragment]:
-        """Return one fragment for each partition; TypeError for a Dask frame."""
-        if self.is_dask:
-            raise TypeError(f"a {type(self).__name__} has no fragments")
+        """One fragment for each partition."""
         counts: Sequence[int | None] = self.row_counts or [None] * self.npartitions
         return [FunctionFragment(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
 
     def identity(self) -> Any:
-        """Return JSON values that identify the rows in every process; None if the rows cannot be identified.
+        """Return JSON values that identify the rows, or None.
 
         None for rows in memory too: only this process encodes them, so a digest of their cells would have no use.
         """
@@ -213,11 +209,11 @@ class Source:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Paths and URLs of the folders that contain the files of the source."""
+        """Paths and URLs of the folders that contain the files."""
         return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
 
     def require(self, columns: Iterable[str]) -> None:
-        """Raise ColumnError for the first of these columns that cannot be read."""
+        """Raise ColumnError for the first column that cannot be read."""
         columns = list(columns)
         for name in columns:
             if name in self._problems:
@@ -229,17 +225,16 @@ class Source:
 
 
 class FragmentListSource(Source):
-    """A source with one fragment for each partition; with names instead of a schema, reading determines the types."""
+    """A source of fragments; names instead of a schema leave the types open."""
 
     def __init__(self, columns: pa.Schema | list[str], fragments: Sequence[Fragment]) -> None:
-        """Create one partition per fragment; `row_counts` is None unless all fragments have a number of rows."""
         if isinstance(columns, pa.Schema):
             self.schema = columns
         self.columns = list(columns.names if isinstance(columns, pa.Schema) else columns)
         self._fragments = fragments
         self.npartitions = len(fragments)
         counts = [fragment.rows for fragment in fragments]
-        self.row_counts = None if None in counts else [count or 0 for count in counts]
+        self.row_counts = None if None in counts else counts  # type: ignore[assignment]
 
     @property
     def fragments(self) -> Sequence[Fragment]:
@@ -251,7 +246,7 @@ class FragmentListSource(Source):
 
 
 def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
-    """Raise MissingColumnError for the first of the `wanted` columns that is not `present`."""
+    """Raise MissingColumnError for a column that is not `present`."""
     known = set(present)
     for name in wanted:
         if name not in known:
@@ -264,10 +259,7 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
-    """Raise ColumnError if two columns have one name, or if a name is not valid UTF-8.
-
-    `where` names the source of the columns, and `remedy` the fix, in the message.
-    """
+    """Raise ColumnError for a repeated or invalid name."""
     if (invalid := next((name for name in names if not is_valid_utf8(name)), None)) is not None:
         raise ColumnError(f"{where}: the column name {invalid!r:.80} has half of a surrogate pair: {remedy}")
     twice = [name for name, times in Counter(names).items() if times > 1]
@@ -280,9 +272,10 @@ def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
 
 
 def content_key(value: Any) -> str | None:
-    """Return a digest of a pickled object and of the source code of its module; None if its pickle is not stable.
+    """Return a digest of an object and its module's source code.
 
-    The order in a set of text differs between processes, and cloudpickle numbers classes of a script at random.
+    None if its pickle is not stable: sets of text have another order in each process, and cloudpickle numbers classes
+    of a script at random.
     """
     try:
         data, again = (bytes(cloudpickle.dumps(value)) for _ in range(2))
@@ -308,7 +301,7 @@ def table_without_columns(rows: int) -> pa.Table:
 
 
 def repeat_text(value: str | None, rows: int) -> pa.Array:
-    """Return a column with one text in each of `rows` cells; None: missing values."""
+    """Return a column of one text, or with None of missing values."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))
 
@@ -316,16 +309,12 @@ def repeat_text(value: str | None, rows: int) -> pa.Array:
 def group_fragments(
     fragments: Sequence[P],
     partition_bytes: int,
-    join: Callable[[list[P]], Fragment],
     *,
+    join: Callable[[list[P]], Fragment] = JoinedFragment.from_fragments,
     keep_separate: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
 ) -> list[Fragment]:
-    """Join consecutive fragments up to `partition_bytes` each, and return the joined fragments in order.
-
-    `join` creates one fragment from a list; fragments for which `keep_separate` is True are not joined. The result has
-    at least `partitions` fragments if the input has.
-    """
+    """Join consecutive fragments up to `partition_bytes`, into at least `partitions`."""
     groups: list[list[P]] = []
     for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
         if groups and len(groups) >= (partitions or 1):
@@ -342,7 +331,7 @@ def group_fragments(
 
 
 def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
-    """Return the positions that split `sizes` into `count` nonempty parts of about the same total."""
+    """Return the positions that split `sizes` into similar parts."""
     ends, steps = np.cumsum(sizes), np.arange(1, min(count, len(sizes)))
     cuts = np.searchsorted(ends - np.asarray(sizes) / 2, steps * (ends[-1] / (len(steps) + 1)))
     positions: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
@@ -350,13 +339,13 @@ def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
-    """Return the positions that split a span of bytes into equal parts of at most `partition_bytes`."""
+    """Return the positions that split a span into equal parts."""
     count = max(1, -(-(stop - start) // partition_bytes))
     return [start + (stop - start) * i // count for i in range(1, count)]
 
 
 def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
-    """Join fragments of files, with one fragment for each file; `extra_fields` returns its fields of the subclass."""
+    """Join fragments of files, with one fragment for each file."""
     joined: list[Fragment] = []
     for _, group in groupby(fragments, key=lambda fragment: fragment.file):
         members = list(group)

@@ -69,7 +69,7 @@ _PYTHON_TIMES_END = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Return cells as strings, the same for equal values of any type; ColumnError for types without a text.
+    """Return cells as strings, the same for equal values of any type.
 
     pandas turns a column of integers into floats as soon as one cell is missing; the text of a cell must not depend on
     its neighbors.
@@ -99,7 +99,6 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def _cast_to_text(column: pa.Array) -> pa.Array:
-    """Return Arrow's text of a column; for timestamps in a zone that is an offset, the local time with that offset."""
     offset = _parse_offset(column.type.tz) if pt.is_timestamp(column.type) else None
     if offset is None:
         return column.cast(pa.string())
@@ -107,7 +106,7 @@ def _cast_to_text(column: pa.Array) -> pa.Array:
 
 
 def _floats_to_text(column: pa.Array) -> pa.Array:
-    """Return floats as text: integer values without ".0", in full below 1e76, others in shortest form; null for NaN."""
+    """Return floats in shortest form, integers without ".0", and null for NaN."""
     # The digits of a float32 column are float32 digits: 0.1, not 0.10000000149011612.
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(values)
@@ -124,7 +123,7 @@ def _floats_to_text(column: pa.Array) -> pa.Array:
 
 
 def _simplify_decimals(text: pa.Array) -> pa.Array:
-    """Return texts of decimals, in Python's or Arrow's format, with the digits of equal integers and floats."""
+    """Return texts of decimals with the digits of equal integers and floats."""
     text = pc.replace_substring_regex(text, r"(\.\d*?)0+(E.*)?$", r"\1\2")
     text = pc.replace_substring_regex(text, r"\.(E.*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"^-?0(E.*)?$", "0")
@@ -138,7 +137,6 @@ def _simplify_decimals(text: pa.Array) -> pa.Array:
 
 
 def _simplify_times(text: pa.Array) -> pa.Array:
-    """Return texts of timestamps and times of day without trailing zeros, with offsets as hours and minutes."""
     text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z|[+-].*)?$", r".\1\2")
     text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"(:\d\d(?:\.\d+)?[+-]\d\d):?(\d\d).*$", r"\1:\2")
@@ -146,7 +144,7 @@ def _simplify_times(text: pa.Array) -> pa.Array:
 
 
 def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
-    """Return simplified texts of times from Arrow's texts, recomputed for late times with Python's time zones."""
+    """Return simplified texts of times, recomputed for late times."""
     text = _simplify_times(text)
     if not pt.is_timestamp(column.type) or column.type.tz is None or not pc.any(late := is_late(column)).as_py():
         return text
@@ -161,7 +159,7 @@ def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
 
 
 def _durations_to_text(column: pa.Array) -> pa.Array:
-    """Return durations as text, such as "1 days 00:00:01.5"; the days are negative for negative durations."""
+    """Return durations as text, such as "1 days 00:00:01.5"."""
     unit = column.type.unit
     days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), SECONDS_PER_DAY * _PER_SECOND[unit])
     clock = pa.array(ticks).cast(pa.int32() if unit in ("s", "ms") else pa.int64())
@@ -172,12 +170,12 @@ def _durations_to_text(column: pa.Array) -> pa.Array:
 
 
 def cell_texts(cells: Iterable[Any]) -> list[str | None]:
-    """Return the text of each scalar, regardless of the types of other cells; None for None and NaN."""
+    """Return the text of each scalar; None for None and NaN."""
     return [text_of(cell) for cell in cells]
 
 
 def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
-    """Return scalars of several types as `MIXED` cells: texts, and numbers for cells that are numbers."""
+    """Return scalars of several types as `MIXED` cells."""
     cell_list = list(cells)
     texts = pa.array(cell_texts(cell_list), pa.string())
     # NumPy's durations are instances of np.integer.
@@ -191,7 +189,7 @@ def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
 
 
 def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
-    """Return the local time in the zone of `times`, as timestamps without a zone."""
+    """Return the local time of `times`, without a zone."""
     if (offset := _parse_offset(times.type.tz)) is not None:
         utc, unit = times.cast(pa.timestamp(times.type.unit)).cast(pa.int64()), times.type.unit
         return pc.add(utc, offset * 60 * _PER_SECOND[unit]).cast(pa.timestamp(unit))
@@ -205,7 +203,7 @@ def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
 
 
 def _parse_offset(zone: str | None) -> int | None:
-    """Return the minutes of a zone that is an offset, such as "+05:30"; None for other zones."""
+    """Return the minutes of a zone such as "+05:30"; None for other zones."""
     # pyarrow before 22 does not support these zones.
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
     return None if match is None else int(match[1] + "1") * (int(match[2]) * 60 + int(match[3]))
@@ -216,7 +214,7 @@ def _format_offset(offset: int) -> str:
 
 
 def is_late(times: pa.TimestampArray) -> pa.BooleanArray:
-    """Return a mask of the times after the end of Arrow's time zone tables, within the range of Python's datetime."""
+    """Return a mask of times after the end of Arrow's zone tables."""
     is_after = pc.greater_equal(times, pa.scalar(_ZONE_TABLES_END, times.type))
     if times.type.unit != "ns":  # nanoseconds end in 2262
         is_after = pc.and_(is_after, pc.less(times, pa.scalar(_PYTHON_TIMES_END, times.type)))
@@ -228,7 +226,7 @@ _BOOLEANS = (bool, np.bool_)
 _NUMBERS = (int, float, np.integer, np.floating)
 _SMALL_FLOATS = (np.float16, np.float32)
 _BYTES = (bytes, bytearray)
-_MEDIA: frozenset[str] = frozenset({"image", "audio"})
+_PATHS_AND_FILES = (str, os.PathLike, *_BYTES)
 # Kinds of scalars with a separate Arrow type (None: the type that Arrow infers), narrower kinds first.
 _SCALAR_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "text": ((str,), pa.string()),
@@ -254,7 +252,7 @@ _HEAD_BYTES = 8_000
 
 
 def cell_kind(cells: np.ndarray) -> str:
-    """Return the kind of the cells of a column, which determines its Arrow type.
+    """Return the kind of the cells of a column.
 
     A kind of scalar, such as "text"; "missing" (only missing values), "list", "mixed" (scalars of several types),
     "image" or "audio" (objects of media, also with other cells), or "refused".
@@ -270,7 +268,10 @@ def cell_kind(cells: np.ndarray) -> str:
         # In a readable column of lists no cell is media, so the first cell decides, except for arrays.
         return (_media_kind(present if types == {np.ndarray} else present[:1]) and _media_kind(present)) or "list"
     if _are_all_of(types, SCALARS):
-        return "image" if _are_paths_and_files(present, types) else "mixed"
+        files = [cell for cell in present if isinstance(cell, _BYTES)] if _are_all_of(types, _PATHS_AND_FILES) else []
+        # Bytes of a file, not encoded text.
+        has_files = any(b"\0" in cell[:_HEAD_BYTES] and not _is_text(cell) for cell in files)
+        return "image" if has_files else "mixed"
     return _media_kind(present) or "refused"
 
 
@@ -281,14 +282,14 @@ def _is_missing(cells: np.ndarray) -> np.ndarray:
 
 
 def _media_kind(cells: np.ndarray) -> MediaKind | None:
-    """Return the kind of media among the cells; None if no cell is certainly media."""
+    """Return the kind of media among the cells, or None."""
     if any(map(_is_audio, cells)):
         return "audio"
     return "image" if any(map(_is_medium, cells)) else None
 
 
 def _is_audio(cell: object) -> bool:
-    """Return whether a cell is certainly audio: a dict with "array", or a tuple of samples and rate."""
+    """Return whether a cell is a dict with "array", or a pair of samples and rate."""
     if isinstance(cell, Mapping):
         return "array" in cell
     # A tuple of a list and a number is no readable list, so it is a pair of samples and rate.
@@ -298,7 +299,7 @@ def _is_audio(cell: object) -> bool:
 
 
 def _is_medium(cell: Any) -> bool:
-    """Return whether a cell is media: a dict of a file, an array of pixels, a tensor, or a Pillow image."""
+    """Return whether a cell is a dict of a file, pixels, a tensor, or a Pillow image."""
     if isinstance(cell, Mapping):
         return "bytes" in cell or "path" in cell
     if isinstance(cell, np.ndarray) or is_tensor(cell):
@@ -306,19 +307,12 @@ def _is_medium(cell: Any) -> bool:
     return is_pillow(cell)
 
 
-def _are_paths_and_files(present: np.ndarray, types: set[type]) -> bool:
-    """Return whether all cells are paths or bytes, and some are bytes of a file, not encoded text."""
-    if not _are_all_of(types, (str, os.PathLike, *_BYTES)):
-        return False
-    return any(b"\0" in cell[:_HEAD_BYTES] and not _is_text(cell) for cell in present if isinstance(cell, _BYTES))
-
-
 def _are_all_of(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
     return all(issubclass(kind, accepted) for kind in types)
 
 
 def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
-    """Return `kind`, or "mixed" if Arrow's type for that kind would change values silently."""
+    """Return `kind`, or "mixed" if that would change values."""
     if kind == "decimal":
         return kind if all(map(Decimal.is_finite, present)) and _count_digits(present) <= _MAX_DIGITS else "mixed"
     if kind in ("float", "number") and not types.isdisjoint(_SMALL_FLOATS):
@@ -345,7 +339,6 @@ def _lossless_kind(kind: str, present: np.ndarray, types: set[type]) -> str:
 
 
 def _count_digits(present: np.ndarray) -> int:
-    """Return the number of digits of the narrowest type for all of these decimals."""
     fraction = max(-cast("int", cell.as_tuple().exponent) for cell in present)
     return max(max(map(Decimal.adjusted, present)) + 1, 0) + max(fraction, 0)
 
@@ -360,7 +353,7 @@ class Cells:
     first_row: int | None  # row number of the first cell; None if unknown, as in a Dask partition
 
     def to_arrow(self) -> pa.Array:
-        """Return the cells as an Arrow array; ColumnError or RejectedValueError for cells that cannot be read."""
+        """Return the cells as an Arrow array."""
         missing = _is_missing(self.values)
         try:
             return self._convert(missing)
@@ -374,22 +367,20 @@ class Cells:
             ) from error
 
     def _convert(self, missing: np.ndarray) -> pa.Array:
-        """Return the cells as an Arrow array by their kind; errors of Arrow and of encodings are raised unchanged."""
+        """Return the cells as an Arrow array by their kind."""
         if self.kind == "missing":
             return pa.nulls(len(self.values))
         if self.kind == "refused":
             raise self._refused_error(missing)
-        if self.kind in ("mixed", "list", *_MEDIA):
-            cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
-            if self.kind == "mixed":
-                return mixed_cells(cells)
-            if self.kind == "list":
-                return self._convert_lists(cells)
-            return self._convert_media(cells, cast("MediaKind", self.kind))
-        return pa.array(self.values, _SCALAR_KINDS[self.kind][1], mask=missing, from_pandas=True)
+        if self.kind in _SCALAR_KINDS:
+            return pa.array(self.values, _SCALAR_KINDS[self.kind][1], mask=missing, from_pandas=True)
+        cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
+        if self.kind == "mixed":
+            return mixed_cells(cells)
+        return self._convert_lists(cells) if self.kind == "list" else self._convert_media(cells)
 
-    def _convert_media(self, objects: list[Any], kind: MediaKind) -> pa.StructArray:
-        """Return objects as `CELL_TYPE` structs; ColumnError with the row number of the first unreadable one."""
+    def _convert_media(self, objects: list[Any]) -> pa.StructArray:
+        kind = cast("MediaKind", self.kind)
         cells, unreadable = convert_media_objects(objects, kind)
         if unreadable:
             row, reason = unreadable[0].row, unreadable[0].reason.rstrip(".")
@@ -399,7 +390,7 @@ class Cells:
         return cells
 
     def _convert_lists(self, values: list[Any]) -> pa.Array:
-        """Return lists as an Arrow list array; as lists of text if their elements have no common plain type."""
+        """Return lists as an Arrow list array, if mixed of text."""
         cells = [self._as_list(i, cell) for i, cell in enumerate(values)]
         try:
             array = pa.array(cells, from_pandas=True)
@@ -411,7 +402,6 @@ class Cells:
         return pa.array(texts, pa.list_(pa.string()))
 
     def _as_list(self, i: int, cell: Any) -> Any:
-        """Return a cell as a list: sets are sorted by their text; ColumnError for an array that is not 1-D."""
         if isinstance(cell, set | frozenset):
             return sorted(cell, key=str)
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
@@ -420,7 +410,6 @@ class Cells:
         return list(cell) if isinstance(cell, pd.Series) else cell
 
     def _element_texts(self, i: int, cell: Any) -> list[str | None]:
-        """Return the elements of a list as texts, None for missing ones; ColumnError for an element of another type."""
         elements = [None if not isinstance(x, _LIST_TYPES) and pd.isna(x) else x for x in cell]
         for element in elements:
             if element is not None and not isinstance(element, SCALARS):
@@ -428,7 +417,7 @@ class Cells:
         return cell_texts(elements)
 
     def _refused_error(self, missing: np.ndarray) -> ColumnError:
-        """Return the error, with row number and remedy, for the first unreadable cell, or first scalar among lists."""
+        """Return the error for the first unreadable cell, or scalar among lists."""
         for i, cell in enumerate(self.values):
             if not missing[i] and not isinstance(cell, (*SCALARS, *_LIST_TYPES)):
                 remedy = "put its values in separate columns" if isinstance(cell, dict) else "convert it first"
@@ -440,7 +429,6 @@ class Cells:
         return self._error(i, f"{problem}; make all cells lists, or all text")
 
     def _invalid_text_error(self, missing: np.ndarray) -> RejectedValueError:
-        """Return the error for the first cell that is not UTF-8 text, with its row number."""
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
         return RejectedValueError(
             f'column "{self.column}", {self._row_label(i)}: {format_cell(cell)} is not UTF-8 text; decode or correct it'
@@ -454,7 +442,7 @@ class Cells:
 
 
 def _has_objects(kind: pa.DataType) -> bool:
-    """Return whether lists of a type are read as text: with structs, times or extension types, also in inner lists."""
+    """Return whether lists of a type are read as text."""
     if pt.is_list(kind):
         return _has_objects(kind.value_type)
     # Times in lists are read as text, since Arrow would drop their zones and nanoseconds.
@@ -462,7 +450,7 @@ def _has_objects(kind: pa.DataType) -> bool:
 
 
 def _is_text(cell: Any) -> bool:
-    """Return whether a cell, or each element of a list, is text that can be encoded as UTF-8."""
+    """Return whether a cell or list can be encoded as UTF-8."""
     try:
         for text in cell_texts(list(cell) if isinstance(cell, _LIST_TYPES) else [cell]):
             (text or "").encode()
@@ -472,6 +460,6 @@ def _is_text(cell: Any) -> bool:
 
 
 def format_cell(cell: Any, max_length: int = 60) -> str:
-    """Return the representation of a cell for an error, truncated to `max_length` characters."""
+    """Return the representation of a cell, of limited length."""
     text = repr(cell)
     return text if len(text) <= max_length else f"{text[:max_length]}..."

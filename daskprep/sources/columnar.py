@@ -32,14 +32,13 @@ from daskprep.storage.security import require_safe
 
 _OFFSET_BYTES = 4
 _FILE_MAGIC = b"ARROW1"
-_FEATHER_1_MAGIC = b"FEA1"
 
 
 class CommonSchema:
     """The columns of several files."""
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
-        """Merge the schemas of the files, in order; conflicts are recorded in `problems`, not raised."""
+        """Merge the schemas of the files, and record `problems`."""
         self.types: dict[str, pa.DataType] = {}  # delivered Arrow types
         # Error messages of unreadable columns: absent from some file, or of a type that does not fit other files.
         self.problems: dict[str, str] = {}
@@ -49,10 +48,17 @@ class CommonSchema:
             if not any(schema.equals(known_schema) for known_schema in distinct):
                 distinct.append(schema)
                 self._add(file, schema, files[0])
-        self._require_everywhere(files, schemas)
+        for file, schema in zip(files, schemas, strict=True):
+            for name in self.types.keys() - set(schema.names) if len(schema) != len(self.types) else ():
+                other_file = next(one for one, types in zip(files, schemas, strict=True) if name in types.names)
+                self.problems.setdefault(
+                    name,
+                    f'column "{name}" is missing in {file.name}, but present in {other_file.name}; leave out '
+                    "the column or the file",
+                )
 
     def _add(self, file: File, schema: pa.Schema, first: File) -> None:
-        """Merge the types of a file into `types`; record repeated names and types that do not fit in `problems`."""
+        """Merge the types of a file into `types`, and record problems."""
         for name in {name for name in schema.names if len(schema.get_all_field_indices(name)) > 1}:
             try:
                 check_names(schema.names, file.name, "write the file again with other names")
@@ -73,21 +79,8 @@ class CommonSchema:
                 problem = f'column "{field.name}" of {file.name} holds a struct with two fields of one name'
                 self.problems.setdefault(field.name, f"{problem}; name each differently")
 
-    def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
-        """Record in `problems` each column that some file lacks, with the names of both files."""
-        for file, schema in zip(files, schemas, strict=True):
-            if len(schema) == len(self.types):
-                continue
-            for name in self.types.keys() - set(schema.names):
-                other_file = next(one for one, types in zip(files, schemas, strict=True) if name in types.names)
-                self.problems.setdefault(
-                    name,
-                    f'column "{name}" is missing in {file.name}, but present in {other_file.name}; leave out '
-                    "the column or the file",
-                )
-
     def casts(self, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
-        """Return names and common types of the columns of one file whose types differ from the common types."""
+        """Return the columns of a file to cast, with the common types."""
         return tuple(
             (field.name, self.types[field.name])
             for field in schema
@@ -96,7 +89,6 @@ class CommonSchema:
 
 
 def _has_duplicate_fields(kind: pa.DataType) -> bool:
-    """Return whether two fields of this type, or of a nested type, have the same name."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
     return len({field.name for field in inner}) < len(inner) or any(
         _has_duplicate_fields(field.type) for field in inner
@@ -104,7 +96,7 @@ def _has_duplicate_fields(kind: pa.DataType) -> bool:
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise an Arrow or Unicode error for a field, also a nested one, with a name not UTF-8 or a negative list size."""
+    """Raise an error for invalid names and negative list sizes."""
     for field in fields:
         _ = field.name  # decodes the name, whose bytes Arrow accepts unchecked
         if pt.is_fixed_size_list(field.type) and field.type.list_size < 0:
@@ -115,10 +107,9 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 def validate_and_cast(
     table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File
 ) -> pa.Table:
-    """Return the columns of a table read from `file`, with `casts` applied, which never change values.
+    """Return the columns of a table with `casts` applied; ColumnError if damaged.
 
-    ColumnError if a column is damaged or a cast fails. Unless validated, Arrow follows invalid offsets and codes to
-    memory outside of its buffers.
+    Unless validated, Arrow follows invalid offsets and codes to memory outside of its buffers.
     """
     table.validate()
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -166,14 +157,13 @@ def decoded_nbytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
 
 @dataclass(frozen=True)
 class BatchFragment(FileFragment):
-    """Batches `first` to `last` (exclusive) of one file; `casts` are the columns to cast, with their types."""
+    """Batches `first` to `last` (exclusive) of one file."""
 
     first: int
     last: int
     casts: tuple[tuple[str, pa.DataType], ...]
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return validated columns in common types; ConfigError if the number of rows changed since listing."""
         table = self.read_batches(columns)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
@@ -181,7 +171,7 @@ class BatchFragment(FileFragment):
 
     @abstractmethod
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return these columns with their stored types, in any order; with no columns, a table with the row count."""
+        """Return these columns with their stored types, or without columns the row count."""
 
     @staticmethod
     @abstractmethod
@@ -196,21 +186,19 @@ class FeatherFragment(BatchFragment):
     kind: ClassVar[str] = "Arrow IPC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return these columns of the fragment's batches in stored types; without columns, only the cheapest one."""
         with self.file.open() as handle:
-            schema = _open_reader(self.file, handle, None).schema
+            schema = _open_reader(handle, None).schema
             fields = [schema.names.index(name) for name in columns] or _cheapest_column(schema)
-            reader = _open_reader(self.file, handle, fields)
+            reader = _open_reader(handle, fields)
             batches = list(_iterate_batches(reader, self.first, self.last))
             return pa.Table.from_batches(batches, reader.schema)
 
     @staticmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
-        """Return the schema of a file and the rows of each batch, counted by reading only the cheapest column."""
         with explain_read_errors(file, FeatherFragment.kind), file.open() as handle:
-            schema = _open_reader(file, handle, None).schema
+            schema = _open_reader(handle, None).schema
             check_types(schema)
-            reader = _open_reader(file, handle, _cheapest_column(schema))
+            reader = _open_reader(handle, _cheapest_column(schema))
             return schema, [batch.num_rows for batch in _iterate_batches(reader, 0, None)]
 
 
@@ -221,7 +209,7 @@ def plan_batches(
     partition_bytes: int,
     partitions: int | None = None,
 ) -> tuple[CommonSchema, list[Fragment]]:
-    """Return the common schema of all files, and fragments of about `partition_bytes` of the requested columns."""
+    """Return the common schema of all files, and their fragments."""
     layouts = for_each_file(kind.layout, files)
     common_schema = CommonSchema(files, [schema for schema, _ in layouts])
     readable = [name for name in common_schema.types if name not in common_schema.problems]
@@ -235,13 +223,13 @@ def plan_batches(
         ]
         fragments += batches or [blank]
     join = functools.partial(join_file_fragments, extra_fields=lambda joined: {"last": joined[-1].last})
-    return common_schema, group_fragments(fragments, partition_bytes, join, partitions=partitions)
+    return common_schema, group_fragments(fragments, partition_bytes, join=join, partitions=partitions)
 
 
 def _batch_row_bytes(
     kind: type[BatchFragment], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
 ) -> float:
-    """Return the mean bytes of a row in the largest batch, which is read: types do not show the size of texts."""
+    """Return the mean bytes of a row in the largest batch."""
     rows, number, batch = max(
         (n, -i, -j) for i, batch_rows in enumerate(counts) for j, n in enumerate([*batch_rows, 0])
     )
@@ -252,22 +240,16 @@ def _batch_row_bytes(
     return decoded_nbytes(table) / rows
 
 
-def _open_reader(file: File, handle: Any, fields: list[int] | None) -> Any:
-    """Return a reader of an IPC file or of an IPC stream, which Hugging Face datasets write with the same suffix."""
+def _open_reader(handle: Any, fields: list[int] | None) -> Any:
     handle.seek(0)
     magic = bytes(handle.read(len(_FILE_MAGIC)))
     handle.seek(0)
-    if magic.startswith(_FEATHER_1_MAGIC):
-        raise ConfigError(
-            f"{file.name}: is of Feather version 1, which Arrow no longer reads; write it again with to_feather"
-        )
     require_safe("pyarrow")
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
 
 
 def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
-    """Return an iterator over batches `first` to `last` (exclusive; None: to the end)."""
     if isinstance(reader, pa.ipc.RecordBatchFileReader):
         stop = reader.num_record_batches if last is None else last
         return (reader.get_batch(i) for i in range(first, stop))
@@ -275,7 +257,7 @@ def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.R
 
 
 def _cheapest_column(schema: pa.Schema) -> list[int]:
-    """Return the index of the cheapest column, in a list: with an empty list, Arrow reads all columns."""
+    """Return the index of the cheapest column, as none means all."""
     fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
     return fixed[:1] or list(range(min(1, len(schema))))
 
@@ -287,7 +269,6 @@ class OrcFragment(BatchFragment):
     kind: ClassVar[str] = "ORC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return these columns of the fragment's stripes in stored types; without columns, only the cheapest one."""
         with self.file.open() as handle:
             orc = _open_orc(handle)
             names = columns or [orc.schema[i].name for i in _cheapest_column(orc.schema)]
@@ -297,12 +278,9 @@ class OrcFragment(BatchFragment):
 
     @staticmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
-        """Return the schema of a file and the rows of each stripe, counted by reading only the cheapest column."""
         with explain_read_errors(file, OrcFragment.kind), file.open() as handle:
             orc = _open_orc(handle)
             check_types(orc.schema)
-            if orc.nstripes <= 1:  # the footer has only the total number of rows
-                return orc.schema, [orc.nrows] * orc.nstripes
             names = [orc.schema[i].name for i in _cheapest_column(orc.schema)]
             return orc.schema, [orc.read_stripe(i, names).num_rows for i in range(orc.nstripes)]
 
@@ -327,7 +305,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 @dataclass(frozen=True)
 class _ColumnSize:
-    """The size of a column in a row group: number of values, uncompressed bytes stored, and bytes in memory.
+    """The size of a column in a row group: values, stored bytes, and bytes in memory.
 
     With `has_codes`, a text column is dictionary-encoded, and `memory` is the size of its codes.
     """
@@ -341,7 +319,7 @@ class _ColumnSize:
 
 @dataclass(frozen=True)
 class _Footer:
-    """The schema of a file, the number of rows of each row group, and the column sizes of the largest row group."""
+    """The schema, rows of row groups, and column sizes of the largest row group."""
 
     schema: pa.Schema
     rows: tuple[int, ...]
@@ -359,7 +337,6 @@ class ParquetFragment(FileFragment):
     kind: ClassVar[str] = "Parquet"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return validated columns in common types; ConfigError if the row groups changed since the file was listed."""
         metadata = _read_metadata(self.file)
         with _open_parquet(self.file, self.dictionary_columns, metadata) as parquet:
             if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:
@@ -373,7 +350,7 @@ class ParquetFragment(FileFragment):
 def plan_parquet(
     files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
 ) -> tuple[CommonSchema, list[Fragment]]:
-    """Return the common schema of all files, and fragments of about `partition_bytes` of the requested columns.
+    """Return the common schema of all files, and their fragments.
 
     Text columns with repeated values are read as dictionary codes, which is faster. Their size is the size of the
     decoded texts, because tasks decode them to tokenize them.
@@ -397,17 +374,13 @@ def plan_parquet(
         return {"row_groups": tuple(dict.fromkeys(group for member in joined for group in member.row_groups))}
 
     join = functools.partial(join_file_fragments, extra_fields=join_row_groups)
-    return common_schema, group_fragments(fragments, partition_bytes, join, partitions=partitions)
+    return common_schema, group_fragments(fragments, partition_bytes, join=join, partitions=partitions)
 
 
 def _split_row_group(
     rows: int, delivered_width: float, decoded_width: float, partition_bytes: int
 ) -> list[tuple[int, int, int]]:
-    """Return (start, stop, bytes) of the slices of a row group, more than one if only its decoded texts are too large.
-
-    `delivered_width` and `decoded_width` are bytes of a row as delivered and with decoded texts. Each slice reads the
-    codes of the complete row group.
-    """
+    """Return (start, stop, bytes) of the slices of a row group with too large texts."""
     slice_count, room = 1, partition_bytes - rows * delivered_width
     if rows * decoded_width > partition_bytes and room >= partition_bytes / 2:
         slice_count = min(rows, math.ceil(rows * (decoded_width - delivered_width) / room))
@@ -419,7 +392,7 @@ def _split_row_group(
 def _open_parquet(
     file: File, dictionary_columns: Sequence[str] = (), metadata: Any = None, buffer_bytes: int = 0
 ) -> Generator[pq.ParquetFile, None, None]:
-    """Open a file; `dictionary_columns` are read as codes, and all bytes through a buffer if `buffer_bytes` > 0."""
+    """Open a file; `dictionary_columns` are read as codes."""
     # A local row group of 18 columns: 122 ms memory-mapped, 149 ms with buffers, 137 ms memory-mapped with pre_buffer.
     # By default INT96 is read in nanoseconds, in which dates before 1678 or after 2262 overflow.
     # cache_type: the reader requests exactly the spans that it needs, so a cache would never be hit.
@@ -444,7 +417,6 @@ def _read_metadata(file: File) -> pq.FileMetaData:
 
 
 def _read_footer(file: File) -> _Footer:
-    """Return the schema without pandas' index columns, the rows of row groups, and column sizes of a file."""
     with explain_read_errors(file, "Parquet"), _open_parquet(file) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
@@ -454,7 +426,7 @@ def _read_footer(file: File) -> _Footer:
 
 
 def _estimate_sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
-    """Return the column sizes of the largest row group alone, since reading thousands of them would take long."""
+    """Return the column sizes of the largest row group."""
     if not rows:
         return ()
     largest = max(range(len(rows)), key=rows.__getitem__)
@@ -471,7 +443,7 @@ def _estimate_sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) 
 
 
 def _check_columns(file: File, metadata: pq.FileMetaData, row_group: int) -> None:
-    """Raise an Arrow error if the footer describes a column that is invalid or encrypted.
+    """Raise an Arrow error for an invalid or encrypted column.
 
     In pyarrow 26.0.1, `RowGroupMetaData.column` aborts the process for these columns. The reader of rows raises
     instead, before it reads the first byte.
@@ -507,7 +479,7 @@ class _SizeOnlyFile(io.RawIOBase):
 
 
 def _choose_dictionary_columns(footers: Sequence[_Footer]) -> frozenset[str]:
-    """Return the text columns in all files that are faster to read as dictionary codes."""
+    """Return the text columns to read as dictionary codes."""
     texts = [{field.name for field in footer.schema if pt.is_string(narrow_type(field.type))} for footer in footers]
     sizes = [size for footer in footers for size in footer.sizes]
     plain = {size.name for size in sizes if size.values and not size.has_codes}
@@ -527,9 +499,9 @@ def _parquet_row_bytes(
     files: Sequence[File],
     footers: Sequence[_Footer],
     columns: Collection[str] | None,
-    dictionary_columns: Collection[str],
+    dictionary_columns: frozenset[str],
 ) -> tuple[float, float]:
-    """Return the estimated bytes of a row in memory, as delivered and with decoded texts, for `columns` or all."""
+    """Return the bytes of a row, as delivered and decoded."""
     rows, number = max((max(footer.rows, default=0), -i) for i, footer in enumerate(footers))
     footer, file = footers[-number], files[-number]
     if not rows:
@@ -546,13 +518,12 @@ def _parquet_row_bytes(
     except KeyError as error:  # an unknown name in a damaged footer
         raise ConfigError(f"{file.name}: cannot be read as Parquet: its schema has no column {error}") from error
     decoded_widths = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
-    return sum(stored[name] if name in dictionary_columns else decoded_widths[name] for name in decoded_widths), sum(
-        decoded_widths.values()
-    )
+    delivered_widths = decoded_widths | {name: stored[name] for name in dictionary_columns & stored.keys()}
+    return sum(delivered_widths.values()), sum(decoded_widths.values())
 
 
 def _sample_decoded_widths(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
-    """Return the decoded bytes of a row for each of `paths`, from a sample; footers have only the size of codes."""
+    """Return the decoded bytes of a row for each path, from a sample."""
     with (
         explain_read_errors(file, "Parquet"),
         _open_parquet(file, paths, _read_metadata(file), _BUFFER_BYTES) as parquet,

@@ -24,7 +24,6 @@ from daskprep.sources.base import (
     Fragment,
     FragmentListSource,
     FunctionFragment,
-    JoinedFragment,
     content_key,
     group_fragments,
 )
@@ -62,7 +61,6 @@ class HuggingFaceSource(FragmentListSource):
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
-        """Cut the rows into slices of at most `partition_bytes`, at least `partitions` if there are as many rows."""
         names = choose_columns(dataset.column_names, columns, "the dataset")
         rows = len(dataset)
         # A dataset without columns loses its number of rows.
@@ -88,24 +86,22 @@ class HuggingFaceSource(FragmentListSource):
 
 
 def _read_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
-    """Return `rows` rows of a dataset from row `start`; its pickle contains only the paths of its files."""
     table = dataset.select_columns(list(columns))[start : start + rows]
     # In a shuffled dataset every row is a separate Arrow chunk.
     return _add_class_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)
 
 
 def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
-    """Return the table with the class names of `ClassLabel` columns as metadata."""
     schema = table.schema
-    for column_index, field in enumerate(schema):
+    for i, field in enumerate(schema):
         names = getattr(features.get(field.name), "names", None)
-        if names and names != [str(number) for number in range(len(names))]:
-            schema = schema.set(column_index, add_class_names(field, names))
+        if names and names != [*map(str, range(len(names)))]:
+            schema = schema.set(i, add_class_names(field, names))
     return table.cast(schema)
 
 
 def is_dataset(frame: object) -> bool:
-    """Return whether an object is a `datasets.Dataset`, without an import; ColumnError for a dict of datasets."""
+    """Return whether an object is a `datasets.Dataset`."""
     for name in ("DatasetDict", "IterableDatasetDict"):
         if is_instance_of(frame, "datasets", name):
             raise ColumnError(
@@ -115,7 +111,6 @@ def is_dataset(frame: object) -> bool:
 
 
 def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield tables of the stored cells of an `IterableDataset`; without declared features, of its Python objects."""
     if dataset.features is not None:
         for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
             yield _add_class_names(table, dataset.features)
@@ -127,7 +122,6 @@ def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _is_memory_mapped(table: Any) -> bool:
-    """Return whether a table of Hugging Face datasets, or each of its blocks, is memory-mapped."""
     from datasets.table import MemoryMappedTable  # noqa: PLC0415 a dataset exists, so it is imported
 
     blocks = getattr(table, "blocks", None)
@@ -139,7 +133,7 @@ def _is_memory_mapped(table: Any) -> bool:
 def open_arrow_dataset(
     dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int
 ) -> FragmentListSource | None:
-    """Return the source of a dataset of Parquet files or of Lance; None for a filtered dataset and other formats."""
+    """Return the source of Parquet files or of Lance, or None."""
     columns = choose_columns(dataset.schema.names, wanted, "the dataset")
     try:
         arrow_fragments = list(dataset.get_fragments())
@@ -156,12 +150,12 @@ def open_arrow_dataset(
     for part, rows, start in chain.from_iterable(map_in_threads(split, arrow_fragments, local=False)):
         read = functools.partial(_read_arrow_fragment, part, dataset.schema, rows, start)
         fragments.append(FunctionFragment(read, rows, int(rows * row_bytes)))
-    joined = group_fragments(fragments, partition_bytes, JoinedFragment.from_fragments)
+    joined = group_fragments(fragments, partition_bytes)
     return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
 
 
 class ArrowDatasetSource(FragmentListSource):
-    """An Arrow dataset of Parquet files, or a Lance dataset; its identity has sizes and modification times of files."""
+    """An Arrow dataset of Parquet files, or a Lance dataset."""
 
     def __init__(self, schema: pa.Schema, fragments: Sequence[Fragment], dataset: Any) -> None:
         super().__init__(schema, fragments)
@@ -169,7 +163,6 @@ class ArrowDatasetSource(FragmentListSource):
         self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
 
     def identity(self) -> Any:
-        """Return path, size and modification time of each file, with a digest of the fragments; None if unknown."""
         if not self._stamps or any(None in stamp for stamp in self._stamps):
             return None
         key = content_key(list(self.fragments))
@@ -179,7 +172,7 @@ class ArrowDatasetSource(FragmentListSource):
 def _read_arrow_fragment(
     arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of a row group of Parquet (`start` None), or of `rows` rows of Lance; ConfigError if changed."""
+    """Return columns of a row group (`start` None), or of `rows` rows of Lance."""
     scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = arrow_fragment.to_table(columns=list(columns), **scan_options)
@@ -191,10 +184,7 @@ def _read_arrow_fragment(
 
 
 def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any, int, int | None]]:
-    """Return (fragment, number of rows, first row) for each row group of Parquet or row range of Lance.
-
-    The first row is None for Parquet, as there the fragment itself is the row group.
-    """
+    """Return (fragment, rows, first row of Lance) for each part."""
     if isinstance(arrow_fragment, pds.ParquetFileFragment):
         parts = arrow_fragment.split_by_row_group()
         return [(part, sum(group.num_rows for group in part.row_groups), None) for part in parts]
@@ -216,14 +206,13 @@ class StreamSource(FileSource):
     folders = ()
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
-        """Return the files without modification times, as these do not identify the rows of a stream."""
         return [(file.name, file.size, "") for file in self.files]
 
 
 def open_stream(
     stream: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
-    """Read a stream to its end into a folder in `scratch`, and return its source; None for other objects."""
+    """Read a stream into a folder in `scratch`, and return its source."""
     try:
         schema_and_read = _open_batches(
             select_polars_columns(stream, wanted) if is_instance_of(stream, "polars", "LazyFrame") else stream
@@ -251,7 +240,7 @@ def open_stream(
 
 
 def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
-    """Return the schema of a stream, and a function from column names to its batches; None for other objects."""
+    """Return the schema of a stream, and a function for its batches."""
     if is_instance_of(stream, "polars", "LazyFrame"):
         types = pa.table(stream.collect_schema().to_frame()).schema
         return types, lambda names: stream.select(names).collect_batches(**_COLLECT_OPTIONS)
@@ -269,25 +258,15 @@ def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterabl
         return None
     if isinstance(stream, pa.RecordBatchReader):
         # Not through its C stream, which reinterprets the bytes of batches whose types differ from the declared schema.
-        return stream.schema, lambda names: (_check_schema(batch, stream.schema).select(names) for batch in stream)
+        return stream.schema, lambda names: (
+            pa.Table.from_batches([one], stream.schema).select(names) for one in stream
+        )
     reader = reader or pa.RecordBatchReader.from_stream(stream)
     return reader.schema, lambda names: (batch.select(names) for batch in reader)
 
 
-def _check_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch if it has the declared schema, which Arrow does not check for readers of Python batches."""
-    if (batch.schema.names, batch.schema.types) == (schema.names, schema.types):
-        return batch
-    actual, declared = (
-        ", ".join(f"{field.name}: {field.type}" for field in columns) for columns in (batch.schema, schema)
-    )
-    raise ColumnError(
-        f"the rows of a RecordBatchReader cannot be read: a batch has {actual}, but its schema has {declared}"
-    )
-
-
 def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:
-    """Yield tables of delivered types, split or joined to at most about `max_bytes`; without batches an empty one."""
+    """Yield tables of delivered types of at most about `max_bytes`."""
     pending, nbytes = [schema.empty_table()], 0
     for table in (narrow_table(pa.table(batch)) for batch in batches):
         rows = max(1, min(MAX_FRAGMENT_ROWS, len(table) * max_bytes // max(table.nbytes, 1)))
@@ -306,7 +285,7 @@ def _concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
-    """Write each table to a file of the spool, and return a source of the files."""
+    """Write each table to a file, and return a source of the files."""
     spooled = []
     for number, table in enumerate(tables):
         spool.write(f"part-{number:06d}.arrow", table)
@@ -317,5 +296,5 @@ def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_byte
         SpooledFragment(file, rows, nbytes, 0, 1, common_schema.casts(schema), spool)
         for file, (schema, rows, nbytes) in zip(files, spooled, strict=True)
     ]
-    joined = group_fragments(fragments, partition_bytes, JoinedFragment.from_fragments)
+    joined = group_fragments(fragments, partition_bytes)
     return StreamSource("feather", files, common_schema, joined, settings={}, columns=columns)

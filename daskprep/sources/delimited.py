@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import count, islice, pairwise
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from daskprep.display import join_names
-from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
+from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.kernels import only_where
 from daskprep.sources.arrow_types import untyped_field
 from daskprep.sources.base import FileFragment, check_names, split_evenly
@@ -53,7 +54,7 @@ _NUMBER_WITH_POINT = rf"{_NUMBER_PREFIX}(?:\d+\.\d*|\.\d+|[1-9]\d{{0,2}}(?:\.\d{
 
 @dataclass(frozen=True)
 class DelimitedFragment(FileFragment):
-    """The records between the positions `start` and `stop` of a text file, read as strings; `stop` None: its end."""
+    """Records between two positions of a text file, read as strings."""
 
     text: TextFile
     start: int
@@ -62,7 +63,7 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns as text, with nulls and numbers converted; RejectedValueError for invalid lines or bytes."""
+        """Return columns as text, with nulls and numbers converted."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
@@ -79,29 +80,20 @@ class DelimitedFragment(FileFragment):
         return table.select(columns)
 
     def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
-        """Return columns as binary cells, so that the caller can name the line of a cell that is not UTF-8.
-
-        Raise RejectedValueError for an unclosed quote, and for a line with another number of cells than columns.
-        """
+        """Return columns as binary cells, so that the caller can name the line of invalid text."""
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
         blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
         has_quotes = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
         if has_quotes and self.stop is None:
             # Arrow reads the rest of the text after an unclosed quote as one cell, without an error.
             byte_blocks = (block.tobytes() for block in blocks)
-            unclosed_quote = cut_records(byte_blocks, 0, (), dialect.delimiter, dialect.quote).unclosed_quote
-            if unclosed_quote is not None:
-                raise _unclosed_quote_error(
-                    self.text, self.text.line_number_at(self.start) + int((view[:unclosed_quote] == 10).sum())
-                )
+            opened_at = cut_records(byte_blocks, 0, (), dialect.delimiter, dialect.quote).unclosed_quote
+            if opened_at is not None:
+                line = self.text.line_number_at(self.start) + int((view[:opened_at] == 10).sum())
+                raise _unclosed_quote_error(self.text, line)
         ragged: list[Any] = []
 
-        def record_ragged_row(row: Any) -> str:
-            ragged.append(row)
-            return "error"
-
         def parse(lines: pa.Buffer, block_bytes: int) -> pa.Table:
-            """Return Arrow's table of lines; blocks are enlarged so that none ends in a carriage return."""
             if has_quotes:
                 block_bytes = _safe_block_size(np.frombuffer(lines, np.uint8), block_bytes)
             return pa_csv.read_csv(
@@ -113,7 +105,7 @@ class DelimitedFragment(FileFragment):
                     delimiter=dialect.delimiter,
                     quote_char=dialect.quote if has_quotes else False,
                     newlines_in_values=has_quotes,
-                    invalid_row_handler=record_ragged_row,
+                    invalid_row_handler=lambda row: ragged.append(row) or "error",  # type: ignore[func-returns-value]
                 ),
                 convert_options=pa_csv.ConvertOptions(
                     column_types=dict.fromkeys(columns, pa.binary()),
@@ -137,11 +129,8 @@ class DelimitedFragment(FileFragment):
             ) from error
 
     def _invalid_text_error(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
-        """Return the error for the first cell of a column that is not UTF-8, with its line number in the file."""
-        numbered_cells = enumerate(cells.to_pylist())
-        row, cell = next(
-            (i, cell) for i, cell in numbered_cells if cell and cell.decode(errors="ignore").encode() != cell
-        )
+        numbered = enumerate(cells.to_pylist())
+        row, cell = next((i, cell) for i, cell in numbered if cell and cell.decode(errors="ignore").encode() != cell)
         return RejectedValueError(
             f'{self.file.name}, line {self._line_number(data, row)}, column "{column}": not UTF-8: '
             f"{cell[:_MAX_SHOWN_CHARACTERS]!r}{'...' * (len(cell) > _MAX_SHOWN_CHARACTERS)}; pass the right encoding: "
@@ -149,7 +138,6 @@ class DelimitedFragment(FileFragment):
         )
 
     def _line_number(self, data: pa.Buffer, row: int) -> int:
-        """Return the line number in the file, counted from 1, of a row of the fragment."""
         text: bytes = data.to_pybytes()
         starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
         offset = int(starts[min(row, len(starts) - 1)])
@@ -157,7 +145,7 @@ class DelimitedFragment(FileFragment):
 
 
 def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
-    """Return the smallest block size from `block_bytes` on with which no block ends in a carriage return.
+    """Return a block size with which no block ends in a return.
 
     Arrow 26.0.1 drops a newline at the start of the next block, even if both characters are in quotes.
     """
@@ -167,7 +155,7 @@ def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
-    """Detect delimiter and names of a file, and return fragments of its rows of about `partition_bytes` each."""
+    """Return fragments of the rows of a file."""
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _read_head(text, dialect, nbytes)
         head_text = text.decode_head(head[start:])
@@ -194,7 +182,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
 
 
 def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
-    """Return the first bytes of a file, whether they are the complete file, and the position of the first record."""
+    """Return the first bytes, whether that is all, and the first row."""
     head, complete = text.head(nbytes)
     starts = [text.skip_byte_order_mark(head)]
     starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
@@ -205,7 +193,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
-    """Return the column names of a file from its first record, which is ``head[start:stop]``."""
+    """Return the column names of a file from its first record."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
@@ -231,7 +219,7 @@ def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dia
 
 
 def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
-    """Return why the header of a file looks like a row, or lacks a name; None for a plausible header."""
+    """Return why a header looks like a row or lacks a name, or None."""
     head, _, start = _read_head(text, dialect, _HEAD_BYTES)
     rows = _first_rows(text.decode_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []
@@ -252,23 +240,23 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
 
 
 def _shorten_line(line: str, delimiter: str) -> str:
-    """Return a line for a message, if too long only its first cells and "..."; the first cell may be truncated."""
     if len(line) <= _MAX_SHOWN_CHARACTERS:
         return line
     return (line[: line.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1] or line[:_MAX_SHOWN_CHARACTERS]) + "..."
 
 
 def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
-    """Return an iterator over the rows of a text, as lists of cells."""
-    lines = io.StringIO(text, newline="")
-    if quote is None:
-        return csv.reader(lines, delimiter=delimiter, quotechar=None, quoting=csv.QUOTE_NONE)
-    return csv.reader(lines, delimiter=delimiter, quotechar=quote)
+    quoting: Any = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
+    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote, quoting=quoting)
 
 
 def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
-    """Return the delimiter with the most cells per record, preferably the same number in each of the first records."""
-    widths = {delimiter: _row_widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
+    """Return the delimiter with the most, and equally many, cells."""
+    widths = {}
+    for delimiter in DELIMITERS:
+        counts = [len(row) for row in _first_rows(head, delimiter, dialect.quote)]
+        # The head may end inside the last record.
+        widths[delimiter] = counts[:_SNIFFED_ROWS] if complete or len(counts) > _SNIFFED_ROWS else counts[:-1] or counts
     single = all(counts[:1] == [1] for counts in widths.values())
 
     def rank(delimiter: str) -> tuple[bool, bool, int]:
@@ -280,18 +268,10 @@ def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
     return max(DELIMITERS, key=rank)
 
 
-def _row_widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
-    """Return the number of cells in each of the first records, split by a delimiter."""
-    widths = [len(row) for row in _first_rows(head, delimiter, quote)]
-    # The head may end inside the last record.
-    return widths[:_SNIFFED_ROWS] if complete or len(widths) > _SNIFFED_ROWS else widths[:-1] or widths
-
-
 def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]:
-    try:
+    with suppress(csv.Error):
         return list(islice(filter(None, _read_csv_rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
-    except csv.Error:
-        return []
+    return []
 
 
 def _unclosed_quote_error(text: TextFile, line: int) -> RejectedValueError:
@@ -303,7 +283,7 @@ def _unclosed_quote_error(text: TextFile, line: int) -> RejectedValueError:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The format of a delimited file, with the options of `read_files`.
+    """The format of a delimited file, by options of `read_files`.
 
     `delimiter` and `names` are empty until they are detected in the file.
     """
@@ -320,13 +300,13 @@ class Dialect:
 
     @property
     def non_default_options(self) -> dict[str, Any]:
-        """Values of the options from `header` on that differ from their defaults."""
+        """Values of the options from `header` on that are not the default."""
         return {
             option.name: value for option in fields(self)[3:] if (value := getattr(self, option.name)) != option.default
         }
 
     def missing(self, column: str) -> list[str]:
-        """Return the texts of missing values in a column, also with a space before or after, as in UCI's " ?"."""
+        """Return the texts of missing values in a column, also padded."""
         marks = _option_for(self.null_values, column, DEFAULT_NULLS)
         return [*marks, *(padded for mark in marks if mark.strip() for padded in (f" {mark}", f"{mark} ", f" {mark} "))]
 
@@ -343,16 +323,14 @@ class Dialect:
         return {_option_for(option, name, None) for option in (self.decimal, self.thousands) for name in names}
 
     def drop_comments(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
-        """Return blocks with comments blanked out; with no delimiter yet, a comma is assumed."""
+        """Return blocks with comments blanked out."""
         if self.comment is None:
             return blocks
         return blank_out_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
-        """Raise ConfigError for invalid options, and for marks or header options that contradict each other."""
+        """Raise ConfigError for invalid options."""
         self._check_numbers()
-        if not is_valid_utf8(self.null_values):
-            raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")
         options = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
         marks = {name: mark for name, mark in options.items() if mark is not None}
         for name, mark in marks.items():
@@ -365,13 +343,11 @@ class Dialect:
         if self.names and self.header is not None:
             raise ConfigError("names= is for files without names: pass header=None too, or columns= to choose columns")
         check_names(self.names, "names=", "use a unique name for each column")
-        if not all(isinstance(name, str) for name in self.names):
-            raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
-        if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
+        if not isinstance(self.skip_rows, int) or self.skip_rows < 0:
             raise ConfigError(f"skip_rows={self.skip_rows!r}: expected the number of lines as an integer")
 
     def _check_numbers(self) -> None:
-        """Raise ConfigError unless decimal marks and thousands separators of each column are single, distinct marks."""
+        """Raise ConfigError for decimal marks and separators that are no single, distinct marks."""
         for column in ["", *self.named_columns]:
             decimal, thousands = _option_for(self.decimal, column, "."), _option_for(self.thousands, column, None)
             for mark in (decimal, *([] if thousands is None else [thousands])):
@@ -383,7 +359,7 @@ class Dialect:
                 raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
 
     def convert_cells(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the text cells of a column with nulls as missing values, and numbers with a decimal point."""
+        """Return text cells with missing values and decimal points."""
         if isinstance(self.null_values, dict):
             missing = pa.array(self.missing(name), pa.string())
             cells = only_where(pc.invert(pc.is_in(cells, value_set=missing)), cells)
@@ -408,7 +384,6 @@ class Dialect:
 
 
 def _option_for(option: Any, column: str, default: Any) -> Any:
-    """Return the value of an option for a column; `default` for a column absent from a mapping."""
     return option.get(column, default) if isinstance(option, Mapping) else option
 
 

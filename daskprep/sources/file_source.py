@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import PurePosixPath
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import Fragment, FragmentListSource, JoinedFragment, group_fragments, require_columns
+from daskprep.sources.base import Fragment, FragmentListSource, group_fragments, require_columns
 from daskprep.sources.columnar import (
     BatchFragment,
     CommonSchema,
@@ -60,35 +60,14 @@ _FORMATS: dict[str, Format] = {
     ".orc": "orc",
 }
 _BATCH_FORMATS: dict[str, type[BatchFragment]] = {"feather": FeatherFragment, "orc": OrcFragment}
-# Formats of other programs, by the pandas function that reads them.
-_PANDAS_READERS = {
-    "read_excel": (".xls", ".xlsx", ".xlsm", ".xlsb", ".ods"),
-    "read_stata": (".dta",),
-    "read_spss": (".sav", ".zsav"),
-    "read_sas": (".sas7bdat", ".xpt"),
-    "read_html": (".html", ".htm"),
-    "read_hdf": (".h5", ".hdf5", ".hdf"),
-    "read_pickle": (".pkl", ".pickle"),
-}
-_UNREAD_COMPRESSIONS = (".xz", ".zip", ".lzma", ".lz4", ".7z")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
 class FileSource(FragmentListSource):
     """Files of one format, as partitions of about the same size; created by `read_files`.
 
-    Attributes
-    ----------
-    format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc"}
-        Format of the files.
-    files : tuple of File
-        The files, in the order of their rows.
-    columns : list of str
-        All columns of the files, also those not chosen.
-    schema : pyarrow.Schema
-        Names and Arrow types of the chosen columns.
-    settings : dict
-        Options of `read_files` that determine how the files are parsed.
+    `columns` are all columns of the files, `schema` has the chosen ones. `settings` are the options of `read_files`
+    that determine how the files are parsed.
     """
 
     def __init__(
@@ -101,7 +80,6 @@ class FileSource(FragmentListSource):
         settings: Mapping[str, Any],
         columns: list[str] | None,
     ) -> None:
-        """Check that all wanted `columns` (None: all) can be read; columns of folder names are added as text."""
         folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
         types = common_schema.types | folders
         if not types:
@@ -126,11 +104,10 @@ class FileSource(FragmentListSource):
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
         if not all(file.stamp for file in self.files):
             return None  # the file system has no modification times
-        files = [list(file) for file in self.fingerprint()]
-        return {"files": files, "format": self.format, "settings": self.settings}
+        return {"files": [*map(list, self.fingerprint())], "format": self.format, "settings": self.settings}
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
-        """Return path, size in bytes, and modification time or version of every file, without credentials."""
+        """Return path, size, and time or version of every file."""
         return [(file.name, file.size, file.stamp) for file in self.files]
 
     def __repr__(self) -> str:
@@ -201,7 +178,7 @@ def read_files(
     storage_options : mapping, optional
         Options for fsspec to open URLs, such as credentials.
     scratch : str or path, optional
-        Local folder for the parsed rows of JSON in several partitions, so that later passes do not parse them again.
+        Local folder for the parsed rows of JSON, so that later passes do not parse them again.
         None: the system's temporary folder.
 
     Examples
@@ -215,18 +192,18 @@ def read_files(
     >>> source.read(0, ["note", "city"]).to_pylist()
     [{'note': 'two\nlines', 'city': 'Rome'}, {'note': 'x', 'city': None}]
     """
-    _check_options(format, partition_bytes, partitions)
-    for option, value in (("columns", columns), ("names", names)):
-        if isinstance(value, str):
-            raise ConfigError(f"{option}={value!r}: expected a list of names, such as [{value!r}]")
+    _check_options(format, partition_bytes, partitions, columns=columns, names=names, null_values=null_values)
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
     file_format = format or common_format(files)
     known_delimiter = delimiter or ("\t" if file_format == "tsv" else "")
     labels = () if names is None else tuple(names)
-    dialect = Dialect(
-        known_delimiter, quote, _check_null_values(null_values), header, labels, skip_rows, comment, decimal, thousands
-    )
+    by_column = null_values if isinstance(null_values, Mapping) else {"": null_values}
+    nulls = {name: list(texts) for name, texts in by_column.items()}
+    if not all(isinstance(text, str) for texts in nulls.values() for text in texts):
+        raise ConfigError(f"null_values={null_values!r:.80}: CSV cells are text, so pass texts, such as '-999'")
+    marks = nulls if isinstance(null_values, Mapping) else nulls[""]
+    dialect = Dialect(known_delimiter, quote, marks, header, labels, skip_rows, comment, decimal, thousands)
     dialect.check()
     if file_format not in ("csv", "tsv") and dialect.non_default_options:
         raise ConfigError(
@@ -238,22 +215,19 @@ def read_files(
     elif file_format in _BATCH_FORMATS:
         common_schema, fragments = plan_batches(_BATCH_FORMATS[file_format], files, wanted, partition_bytes, partitions)
     else:
-        texts = [TextFile(file, codec_name(encoding), find_compression(file.name)) for file in files]
-        settings["encoding"] = texts[0].encoding
+        codec = codec_name(encoding)
+        texts = [TextFile(file, codec, _COMPRESSIONS.get(_split_suffixes(file.name)[1])) for file in files]
+        settings["encoding"] = codec
         fragment_bytes = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
         text_fragments: list[Any]
         if file_format == "jsonl":
-            common_schema, text_fragments = _plan_json(texts, fragment_bytes, partition_bytes, scratch)
+            common_schema, text_fragments = _plan_json(texts, fragment_bytes, scratch)
         else:
             settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values}
             settings |= dialect.non_default_options
             common_schema, text_fragments = _plan_delimited(texts, dialect, fragment_bytes)
         fragments = group_fragments(
-            text_fragments,
-            partition_bytes,
-            JoinedFragment.from_fragments,
-            keep_separate=lambda fragment: not fragment.text.can_split,
-            partitions=partitions,
+            text_fragments, partition_bytes, keep_separate=lambda one: not one.text.can_split, partitions=partitions
         )
     return FileSource(file_format, files, common_schema, fragments, settings=settings, columns=wanted)
 
@@ -261,7 +235,7 @@ def read_files(
 def _plan_delimited(
     texts: Sequence[TextFile], dialect: Dialect, fragment_bytes: int
 ) -> tuple[CommonSchema, list[DelimitedFragment]]:
-    """Return the columns of CSV files, all as text, and fragments of about `fragment_bytes` each."""
+    """Return the columns of CSV files and their fragments."""
     fragments_by_file = for_each_file(lambda text: plan_delimited(text, dialect, fragment_bytes), texts)
     if dialect.header is not None and (
         problem := describe_suspicious_header(texts[0], fragments_by_file[0][0].dialect)
@@ -279,47 +253,32 @@ def _plan_delimited(
 
 
 def _plan_json(
-    texts: Sequence[TextFile], fragment_bytes: int, max_kept_bytes: int, scratch: str | os.PathLike[str] | None
+    texts: Sequence[TextFile], fragment_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> tuple[CommonSchema, list[JsonFragment]]:
-    """Return the columns of JSON files and their fragments; parsed rows stay in memory up to `max_kept_bytes`."""
+    """Return the columns of JSON files and their fragments."""
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, fragment_bytes), texts)))
-    nbytes = sum(fragment.nbytes for fragment in untyped)
-    keep: Spool | bool = nbytes <= max_kept_bytes
-    if not keep:
-        spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
-        keep = has_room(spool.path, nbytes) and spool
+    spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
+    keep = spool if has_room(spool.path, sum(fragment.nbytes for fragment in untyped)) else None
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
-        fragments = assign_types(untyped, list(pool.map(lambda fragment: fragment.survey(keep), untyped)))
+        surveys = list(pool.map(lambda fragment: fragment.survey(keep), untyped))
+    fragments = assign_types(untyped, surveys, spool)
     # No check for columns absent from some files: in JSON, any object may lack a key, which then is a missing value.
     return CommonSchema([fragments[0].file], [unwrap_mixed_table(fragments[0].schema.empty_table()).schema]), fragments
 
 
-def _check_null_values(null_values: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
-    """Return the texts of missing values, by column for a mapping; ConfigError for values that are not text."""
-    if isinstance(null_values, Mapping):
-        return {name: cast("list[str]", _check_null_values(cells)) for name, cells in null_values.items()}
-    if isinstance(null_values, str):
-        raise ConfigError(f"null_values={null_values!r}: expected a list of texts, such as [{null_values!r}]")
-    cells = list(null_values)
-    if not all(isinstance(cell, str) for cell in cells):
-        raise ConfigError(f"null_values={cells!r}: CSV cells are text, so pass texts, such as {[str(cells[0])]!r}")
-    return cells
-
-
-def _check_options(format: str | None, partition_bytes: int, partitions: int | None) -> None:
-    """Raise ConfigError for an unknown format, or for sizes or numbers of partitions that are not positive integers."""
-    if format is not None and format not in get_args(Format):
-        accepted = ", ".join(map(repr, get_args(Format)))
-        raise ConfigError(
-            f"format={format!r} is unknown; use one of {accepted}.{did_you_mean(format, get_args(Format))}"
-        )
-    for name, value in (("partition_bytes", partition_bytes), ("partitions", partitions)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{name}={value!r}: expected an integer above 0")
+def _check_options(format: str | None, partition_bytes: int, partitions: int | None, **lists: object) -> None:
+    if format is not None and format not in (formats := get_args(Format)):
+        raise ConfigError(f"format={format!r}: expected one of {', '.join(formats)}.{did_you_mean(format, formats)}")
+    for option, count in (("partition_bytes", partition_bytes), ("partitions", partitions)):
+        if count is not None and (not isinstance(count, int) or count < 1):
+            raise ConfigError(f"{option}={count!r}: expected an integer above 0")
+    for option, value in lists.items():
+        if isinstance(value, str):
+            raise ConfigError(f"{option}={value!r}: expected a list, such as [{value!r}]")
 
 
 def _list_paths(paths: Paths) -> list[str]:
-    """Return one path, or several, as a list of text; ConfigError for an empty list and for values that are no path."""
+    """Return one path, or several, as a list of text."""
     if hasattr(paths, "columns"):
         raise ConfigError(f"read_files is for paths, not for a {type(paths).__name__}: pass it without read_files")
     path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
@@ -332,22 +291,16 @@ def _list_paths(paths: Paths) -> list[str]:
 
 
 def estimate_file_bytes(paths: Paths, storage_options: Mapping[str, Any] | None, format: str | None) -> int | None:
-    """Return the bytes of files in memory, estimated from their sizes; None if a store does not report a size."""
+    """Return the estimated bytes of files in memory, or None."""
     files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
     sizes = [file.size for file in files]
     return None if None in sizes else int(_MEMORY_RATIO * sum(filter(None, sizes)))
 
 
 def _split_suffixes(name: str) -> tuple[str, str]:
-    """Return the suffix of the format and the suffix of the compression, in lower case; "" for no suffix."""
     path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
     path = path.with_name(f"_{path.name}")  # a file may have no name but its suffix
     return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
-
-
-def find_compression(name: str) -> str | None:
-    """Return Arrow's name of the compression of a file, by the suffix of its name; None: not compressed."""
-    return _COMPRESSIONS.get(_split_suffixes(name)[1])
 
 
 def has_known_format(name: str) -> bool:
@@ -356,29 +309,21 @@ def has_known_format(name: str) -> bool:
 
 
 def _find_format(name: str) -> Format | None:
-    """Return the format of a file by its name; None for unknown suffixes, and for compressed binary formats."""
+    """Return the format of a file by its name; None if unknown, or compressed and binary."""
     suffix, compression = _split_suffixes(name)
     file_format = _FORMATS.get(suffix)
     return None if compression and file_format in {"parquet", *_BATCH_FORMATS} else file_format
 
 
 def common_format(files: Sequence[File]) -> Format:
-    """Return the format of all files, by their names; ConfigError for an unknown format or for two formats."""
+    """Return the format of all files, by their names."""
     format_counts: Counter[Format] = Counter()
     for file in files:
         if (file_format := _find_format(file.name)) is None:
-            suffix = _split_suffixes(file.name)[0]
-            if reader := next((reader for reader, suffixes in _PANDAS_READERS.items() if suffix in suffixes), None):
-                reason = ", as opening one may run any code; if you trust it," if reader == "read_pickle" else ";"
-                raise ConfigError(
-                    f"{file.name}: {suffix} files are not supported{reason} read it with pandas.{reader}, and pass the "
-                    "frame or write it as Parquet"
-                )
-            if suffix in _UNREAD_COMPRESSIONS:
-                raise ConfigError(f"{file.name}: {suffix} files are not supported: unpack it, or compress it with gzip")
             raise ConfigError(
                 f"{file.name}: its name does not show its format: use read_files(..., format=), or one of the suffixes "
-                f"{', '.join(_FORMATS)}, to which text formats may add {', '.join(_COMPRESSIONS)}"
+                f"{', '.join(_FORMATS)}, to which text formats may add {', '.join(_COMPRESSIONS)}. Read other formats "
+                "with pandas, such as by pandas.read_excel, and pass the frame"
             )
         format_counts[file_format] += 1
     if len(format_counts) > 1:

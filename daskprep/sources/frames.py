@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
@@ -36,17 +36,17 @@ _MEDIA_ROWS = 1_024
 _MEDIA_KINDS = frozenset({"image", "audio", "bytes"})
 _NON_TEXT_KINDS = frozenset({"list", "image", "audio", "refused"})
 _SAMPLE_CELLS = 1_000
-_WIDE_INTEGERS = frozenset({"Int128", "UInt128"})
+# Types of polars, also of the elements of lists.
+_NOT_IN_ARROW = re.compile(r"\b(Object|U?Int128)\b")
 
 
 class PandasSource(Source):
-    """A pandas frame; slices of it are converted to Arrow when they are read. It is never changed or copied."""
+    """A pandas frame, converted to Arrow in slices when they are read."""
 
     in_memory = True
     row_counts: list[int]
 
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
-        """Check the columns (None: all), and determine slices: 131,072 rows each, or 1,024 if cells may be media."""
         self.columns = column_names(frame.columns, columns)
         self.series = {name: frame[name] for name in self.columns}
         large = len(frame) > _MEDIA_ROWS and not _MEDIA_KINDS.isdisjoint(self._kinds.values())
@@ -57,12 +57,11 @@ class PandasSource(Source):
 
     @functools.cached_property
     def _kinds(self) -> dict[str, str]:
-        """Return the `cell_kind` of each object column, over all rows, so that its slices do not differ in type."""
+        """The `cell_kind` of each object column, over all rows."""
         objects = {name: series for name, series in self.series.items() if _has_object_dtype(series.dtype)}
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return the columns of one slice of rows as an Arrow table of delivered types."""
         self.require(columns)
         start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0
@@ -78,7 +77,7 @@ class PandasSource(Source):
         return content_record(self) if _MEDIA_KINDS.isdisjoint(self._kinds.values()) else None
 
     def sample(self, columns: Sequence[str], max_rows: int) -> pa.Table:
-        """Return these columns of every n-th row as a table, with n such that it has at most `max_rows` rows."""
+        """Return these columns of every n-th row, at most `max_rows` rows."""
         self.require(columns)
         step = -(-max(len(self.frame), 1) // max_rows)
         rows = self.frame.iloc[::step]
@@ -94,12 +93,11 @@ class PandasSource(Source):
 
 
 class TableSource(FragmentListSource):
-    """Arrow tables in memory with equal columns, each of them a partition."""
+    """Arrow tables in memory, each of them a partition."""
 
     in_memory = True
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
-        """Create a partition of each table, without a copy."""
         fragments = [
             FunctionFragment(functools.partial(_select_narrow, table), table.num_rows, decoded_nbytes(table))
             for table in tables
@@ -112,19 +110,18 @@ class TableSource(FragmentListSource):
 
     @classmethod
     def from_table(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
-        """Return a source of zero-copy slices of a table; None: all columns."""
+        """Return a source of zero-copy slices of a table."""
         chosen = table.select(choose_columns(table.column_names, columns, "the table"))
         max_rows = max_slice_rows(chosen.schema, decoded_nbytes(chosen) / max(len(chosen), 1), partition_bytes)
         return cls([chosen.slice(i * max_rows, max_rows) for i in range(len(slice_lengths(len(chosen), max_rows)))])
 
 
 class DaskSource(Source):
-    """A Dask frame; its partitions are converted where they are computed."""
+    """A Dask frame, converted where its partitions are computed."""
 
     is_dask = True
 
     def __init__(self, frame: Any, columns: Iterable[str] | None = None) -> None:
-        """Check the columns (None: all); a column that Dask converted from lists or media to text raises when read."""
         self.columns = column_names(frame.columns, columns)
         self.row_counts = None
         self.npartitions = frame.npartitions
@@ -143,7 +140,7 @@ class DaskSource(Source):
 
 
 def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]:
-    """Return an error message for each column whose lists or media Dask's string conversion turned into text."""
+    """Return errors for lists and media that Dask made text."""
     problems = {}
     text_columns = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
     nodes = list(frame.expr.walk()) if text_columns and hasattr(frame, "expr") else []
@@ -160,7 +157,7 @@ def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]
 
 
 def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> dict[str, np.ndarray]:
-    """Return a sample of cells of each object column that a node of Dask's expression converts to text."""
+    """Return cells that a node of Dask converts to text."""
     node_type = type(node).__name__
     if node_type.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
         rows = node.operand("frame")._data
@@ -177,12 +174,12 @@ def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> 
 
 
 def is_dask_frame(frame: object) -> bool:
-    """Return whether an object is a Dask frame, without importing Dask."""
+    """Return whether an object is a Dask frame."""
     return is_instance_of(frame, "dask.dataframe", "DataFrame")
 
 
 def is_instance_of(value: object, module: str, name: str) -> bool:
-    """Return whether an object is an instance of class `name` of `module`, without importing the module."""
+    """Return whether an object is of a class, without an import."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(value, cls)
 
@@ -193,7 +190,7 @@ def is_frame(frame: object) -> bool:
 
 
 def is_array(data: Any) -> bool:
-    """Return whether data has the form of an array: also a list of rows, a tensor, and a sparse matrix."""
+    """Return whether data has the form of an array."""
     if isinstance(data, list):
         return bool(data) and isinstance(data[0], list | tuple | np.ndarray)
     # Frames and columns convert to arrays too, and lazy arrays would be computed.
@@ -203,7 +200,7 @@ def is_array(data: Any) -> bool:
 
 
 def frame_of_array(array: Any, estimator: Any = None) -> pd.DataFrame:
-    """Return a 2-D array as a frame with columns x0, x1, ...; raise the errors of scikit-learn for other arrays."""
+    """Return a 2-D array as a frame with columns x0, x1, ..."""
     from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import
 
     checked = check_array(array, dtype=None, ensure_all_finite=False, estimator=estimator)
@@ -211,13 +208,13 @@ def frame_of_array(array: Any, estimator: Any = None) -> pd.DataFrame:
 
 
 def with_text_names(frame: Any) -> Any:
-    """Return a pandas or Dask frame with integers that name columns as text."""
+    """Return a frame with integers that name columns as text."""
     texts = {name: str(name) for name in frame.columns if isinstance(name, Integral) and not isinstance(name, bool)}
     return frame.rename(columns=texts) if texts else frame
 
 
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
-    """Return the `wanted` columns of a frame, or all; ColumnError for absent, repeated or non-text names."""
+    """Return the `wanted` columns of a frame, or all."""
     chosen = None if wanted is None else list(wanted)
     texts = [name for name in labels if isinstance(name, str)]
     wanted_names = set(chosen or ()).difference(texts)
@@ -234,7 +231,7 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
 
 
 def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
-    """Return the `wanted` names (None: all) of a table; ColumnError, naming `where`, for absent or repeated names."""
+    """Return the `wanted` names (None: all) of a table."""
     require_columns(wanted or (), names)
     wanted_names = set(names if wanted is None else wanted)
     check_names([name for name in names if name in wanted_names], where, remedy)
@@ -242,7 +239,7 @@ def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, r
 
 
 def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
-    """Return Arrow data in memory as a table, without a copy; None for streams and all other objects."""
+    """Return Arrow data in memory as a table, or None."""
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     # DuckDB's relations have a length too, but computing it runs the query.
@@ -258,51 +255,21 @@ def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
 
 
 def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
-    """Return the `wanted` columns of a polars DataFrame or LazyFrame, or all, with 128-bit integers cast.
-
-    ColumnError for types that Arrow does not have, such as Python objects: Arrow would read their addresses.
-    """
-    polars, types = sys.modules["polars"], frame.collect_schema()
+    """Return the `wanted` columns of a polars frame, of types that Arrow has."""
+    types = frame.collect_schema()
     require_columns(wanted or (), list(types))
     names = list(types) if wanted is None else wanted
-    is_lazy, columns = not hasattr(frame, "height"), []
     for name in names:
-        polars_type = str(types[name])
-        if polars_type in _WIDE_INTEGERS:
-            columns.append(
-                polars.col(name).cast(polars.String) if is_lazy else _narrow_wide_integers(polars, frame[name])
-            )
-        elif polars_type == "Object" or (
-            types[name].is_nested() and not _arrow_supports(polars.DataFrame(schema={name: types[name]}))
-        ):
+        if _NOT_IN_ARROW.search(str(types[name])):
             raise ColumnError(
-                f'column "{name}" of a polars {type(frame).__name__} has type {polars_type}, which Arrow does not '
+                f'column "{name}" of a polars {type(frame).__name__} has type {types[name]}, which Arrow does not '
                 "have: cast it, to numbers of 64 bits or text, or leave the column out"
             )
-        else:
-            columns.append(polars.col(name))
-    return frame.select(columns)
-
-
-def _narrow_wide_integers(polars: Any, column: Any) -> Any:
-    """Return a column of 128-bit integers as int64, decimal or text, the first type that fits all values."""
-    for polars_type in (polars.Int64, polars.Decimal(38, 0)):
-        with contextlib.suppress(polars.exceptions.InvalidOperationError):
-            return column.cast(polars_type)
-    return column.cast(polars.String)
-
-
-def _arrow_supports(frame: Any) -> bool:
-    """Return whether Arrow can read a polars frame with its types."""
-    try:
-        pa.table(frame)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    return frame.select(names)
 
 
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a frame of lists and arrays by column name; ColumnError for columns of different lengths."""
+    """Return a frame of lists and arrays by column name."""
     series = {name: _series(name, cells) for name, cells in columns.items()}
     rows = {name: len(column) for name, column in series.items()}
     if len(set(rows.values())) > 1:
@@ -311,18 +278,18 @@ def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return a frame with a row for each dict; keys absent from a dict are missing values."""
+    """Return a frame with a row for each dict."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
 
 
 def is_cell(value: object) -> bool:
-    """Return whether a value of a dict is a single cell, and not a column."""
+    """Return whether a value of a dict is a cell, not a column."""
     return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")
 
 
 def _series(name: str, cells: Any) -> pd.Series[Any]:
-    """Return a column of a dict as a Series; ColumnError for a single cell, or for invalid text."""
+    """Return a column of a dict as a Series."""
     if is_cell(cells):
         raise ColumnError(
             f'column "{name}" of a dict is {cells!r:.80}: pass a list or an array for each column, or rows as a list '
@@ -340,15 +307,12 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
 
 
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
-    """Return columns of a pandas frame as an Arrow table, without the index."""
+    """Return columns of a frame as an Arrow table."""
     return _make_table({name: series_to_arrow(frame[name], name, first_row=None) for name in columns}, len(frame))
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return an Arrow table as a pandas frame, with dtypes that depend on Arrow types alone, and exact numbers.
-
-    Ordered dictionaries become categoricals, other dictionaries become text.
-    """
+    """Return an Arrow table as a pandas frame, with codes only if ordered."""
     table = unwrap_mixed_table(table)
     types = table.schema.types
     plain = [pa.string() if pt.is_dictionary(kind) and not kind.ordered else kind for kind in types]
@@ -364,7 +328,7 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 def series_to_arrow(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
-    """Return a column of a frame, or a slice of it, as an Arrow column; categories of text stay codes.
+    """Return a column of a frame as an Arrow column.
 
     `kind` is the `cell_kind` of all rows of an object column; None: determined from `series`. `first_row` is the row
     number of the first cell, for error messages; None if unknown, as in a Dask partition.
@@ -380,8 +344,11 @@ def series_to_arrow(
     if isinstance(dtype, pd.SparseDtype):
         dense = pd.Series(np.asarray(series.array), copy=False)
         return series_to_arrow(dense, name, kind, first_row)
+    # An array is converted faster than its column. `to_numpy` takes 20 times as long for dates.
+    array: Any = series.values if isinstance(dtype, np.dtype) else series.array
+    convertible = isinstance(array, np.ndarray) or hasattr(array, "__arrow_array__")
     try:
-        column = pa.array(_arrow_convertible(series, dtype), from_pandas=True)
+        column = pa.array(array if convertible else series, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ColumnError(
             f'column "{name}" has dtype {dtype}, which cannot be read: {error}; use .astype(str)'
@@ -389,16 +356,8 @@ def series_to_arrow(
     return narrow_column(column)
 
 
-def _arrow_convertible(series: pd.Series[Any], dtype: Any) -> Any:
-    """Return the array of a column, which Arrow converts faster; the column itself if its array lacks the protocol."""
-    if isinstance(dtype, np.dtype):
-        return series.values  # to_numpy takes 20 times as long for dates
-    array = series.array
-    return array if hasattr(array, "__arrow_array__") else series
-
-
 def _remedy(dtype: Any) -> str | None:
-    """Return a hint how to convert a column of complex numbers, intervals or periods; None for other dtypes."""
+    """Return how to convert a column that no feature reads, or None."""
     if isinstance(dtype, np.dtype):
         return "make two columns, of .real and .imag" if dtype.kind == "c" else None
     if isinstance(dtype, pd.IntervalDtype):
@@ -407,7 +366,7 @@ def _remedy(dtype: Any) -> str | None:
 
 
 def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
-    """Return a categorical column as dictionary codes, or decoded if two categories have one text."""
+    """Return categories as codes, or decoded if two categories have one text."""
     codes = series.cat.codes.to_numpy().astype(np.int32)
     categories = unwrap_mixed_column(
         series_to_arrow(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
@@ -424,7 +383,7 @@ def _has_object_dtype(dtype: Any) -> bool:
 
 
 def max_slice_rows(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
-    """Return the maximum number of rows in a slice of at most `partition_bytes`; fewer if cells may be media."""
+    """Return the maximum number of rows in a slice."""
     # Media may be paths, and the size of a path does not show the size of the decoded media.
     max_rows = _MEDIA_ROWS if _may_contain_media(narrow_schema(schema)) else _SLICE_ROWS
     return max(1, min(max_rows, int(partition_bytes / max(row_bytes, 1))))
@@ -435,17 +394,15 @@ def _may_contain_media(schema: pa.Schema) -> bool:
 
 
 def content_record(source: Source) -> Mapping[str, Any]:
-    """Return the number of rows in memory and a digest of their columns and cells, as a `Source.record`."""
+    """Return the number of rows and a digest of their cells."""
     digest = hashlib.sha256(repr(source.columns).encode())
-    for part in map_in_threads(
-        lambda partition: _content_digest(source, partition), range(source.npartitions), local=True
-    ):
+    for part in map_in_threads(functools.partial(_content_digest, source), range(source.npartitions), local=True):
         digest.update(part)
     return {"rows": sum(source.row_counts or ()), "content": digest.hexdigest()}
 
 
 def _content_digest(source: Source, partition: int) -> bytes:
-    """Return the SHA-256 of a partition's column names, masks and present cells, as bytes."""
+    """Return the SHA-256 of a partition's columns."""
     digest = hashlib.sha256()
     for name, column in zip(source.columns, source._read(partition, source.columns).columns, strict=True):
         # Memory of missing cells is undefined.
@@ -461,7 +418,7 @@ def _content_digest(source: Source, partition: int) -> bytes:
 
 
 def slice_lengths(rows: int, slice_rows: int) -> list[int]:
-    """Return the number of rows of each slice; [0] for no rows, since a source has at least one partition."""
+    """Return the number of rows of each slice, [0] for no rows."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
 

@@ -40,20 +40,15 @@ _INTEGER_TO_FLOAT = (pa.int64(), pa.float64())
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
 _UNMARKED_BYTES = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
-
 # How a single line starts that `DataFrame.to_json` wrote in another orientation than "records".
-_PANDAS_STARTS = {
-    "split": re.compile(rb'\{"columns":\['),
-    "table": re.compile(rb'\{"schema":\{"fields":\['),
-    "index": re.compile(rb'\{"0":\{"'),
-    "columns": re.compile(rb'\{"(?:[^"\\]|\\.)*":\{"0":'),
-}
+_PANDAS_START = re.compile(rb'\{"columns":\[|\{"schema":\{"fields":\[|\{"0":\{"|\{"(?:[^"\\]|\\.)*":\{"0":')
 # Change of the nesting depth at each byte.
 _DEPTH_CHANGES = np.zeros(256, np.int8)
 _DEPTH_CHANGES[list(b"[{")], _DEPTH_CHANGES[list(b"]}")] = 1, -1
 _IS_MARK = np.isin(np.arange(256), list(b"[{]},\n"))
 # An Arrow type and a flag: True for values of several types, which are read as text.
 JsonType = tuple[pa.DataType, bool]
+Survey = tuple[int, dict[str, JsonType], Path | None]
 _NULL_TYPE: JsonType = (pa.null(), False)
 _MIXED_TEXT: JsonType = (pa.string(), True)
 # Integers beyond 64 bits; Arrow would convert them to floats, and different ids would become equal.
@@ -63,31 +58,9 @@ _MIN_BIG_INTEGER, _MAX_BIG_INTEGER = 2.0**63, 1e38
 _INTEGRAL_FLOAT = pa.decimal128(37, 0)
 
 
-class _ParsedRows:
-    """The rows of a fragment that its survey parsed: in memory of this process for one read, or in a file.
-
-    `spool` keeps the folder of the file from being removed. Workers receive the path alone.
-    """
-
-    def __init__(self, path: Path | None = None, spool: Any = None) -> None:
-        self.table: pa.Table | None = None
-        self.path, self.spool = path, spool
-
-    def __reduce__(self) -> tuple[type[_ParsedRows], tuple[Path | None]]:
-        return _ParsedRows, (self.path,)
-
-    def rows(self) -> pa.Table | None:
-        """Return the parsed rows, a table in memory only once; None if none were kept or their file is not here."""
-        table, self.table = self.table, None
-        if self.path is not None and self.path.exists():
-            with self.path.open("rb") as file:
-                table = pa.ipc.open_stream(file).read_all()
-        return table
-
-
 @dataclass(frozen=True)
 class JsonFragment(FileFragment):
-    """The lines, or elements of the array, between the positions `start` and `stop` of a file; `stop` None: its end.
+    """Lines of a file, or elements of its array.
 
     `schema` has the types of all columns; columns in `mixed` have values of several types, read as text.
     """
@@ -98,36 +71,36 @@ class JsonFragment(FileFragment):
     schema: pa.Schema
     mixed: frozenset[str]
     is_array: bool
-    parsed_rows: _ParsedRows = field(default_factory=_ParsedRows, compare=False, repr=False)
+    parsed: Path | None = field(default=None, compare=False, repr=False)  # the file of the rows that `survey` parsed
+    spool: Any = field(default=None, compare=False, repr=False)  # keeps the folder of the file from being removed
     kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns from the kept rows, or parsed by Arrow, or by Python for columns of several types.
-
-        Raise RejectedValueError, with the number of the line, for text that is not JSON or does not fit the schema.
-        """
-        parsed_rows = self.parsed_rows.rows()
-        if parsed_rows is not None and (table := self._cast_parsed_rows(parsed_rows, columns)) is not None:
-            return table
+        """Return columns that were kept, or that Arrow or Python parses."""
+        if self.parsed is not None and self.parsed.exists():  # workers may not share the folder
+            with pa.OSFile(str(self.parsed)) as file:
+                parsed_rows = pa.ipc.open_stream(file).read_all()
+            if (table := self._cast_parsed_rows(parsed_rows, columns)) is not None:
+                return table
         data = self._read_lines()
         plain = pa.schema([self.schema.field(name) for name in columns if name not in self.mixed])
         try:
             table = self._parse_table(data, plain)
             table.validate(full=True)  # Arrow's parser does not check that strings are UTF-8
         except pa.ArrowInvalid as error:
-            for _ in self._iterate_objects(data):
-                pass  # raises at the first invalid line, with its number
+            list(self._iterate_objects(data))  # raises at the first invalid line, with its number
             raise self._unreadable_error(error) from error
-        mixed = [name for name in columns if name in self.mixed]
-        if mixed:
+        if mixed := [name for name in columns if name in self.mixed]:
             objects = list(self._iterate_objects(data))
             for name in mixed:
-                values = [row.get(name) for row in objects]
-                table = table.append_column(name, _json_array(values, self.schema.field(name).type))
+                values, kind = [row.get(name) for row in objects], self.schema.field(name).type
+                cells = map(_nested_to_json, values)
+                column = mixed_cells(cells) if kind == MIXED else pa.array(_convert_values(values, kind), kind)
+                table = table.append_column(name, column)
         return table.select(columns)
 
-    def survey(self, keep: Spool | bool) -> tuple[int, dict[str, JsonType]]:
-        """Return the number of rows and the type of every column; `keep` parsed rows in a spool, or True: in memory."""
+    def survey(self, spool: Spool | None) -> Survey:
+        """Return the number of rows, the types of columns, and the file of the parsed rows in `spool`."""
         data = self._read_lines()
         self._check_depth(data.to_pybytes())
         try:
@@ -138,21 +111,16 @@ class JsonFragment(FileFragment):
             types = {name: _values_type(row.get(name) for row in objects) for name in names}
             if not any(mixed for _, mixed in types.values()):
                 raise self._unreadable_error(error) from error
-            return len(objects), types
-        if keep:
+            return len(objects), types, None
+        path = None
+        if spool is not None:
             with suppress(pa.ArrowInvalid, StorageFullError):  # rows that cannot be kept are parsed again
                 table.validate(full=True)
-                if isinstance(keep, Spool):
-                    self.parsed_rows.path, self.parsed_rows.spool = keep.write(f"{uuid.uuid4().hex}.arrow", table), keep
-                else:
-                    self.parsed_rows.table = table
-        return table.num_rows, {name: (_array_type(table[name]), False) for name in table.column_names}
+                path = spool.write(f"{uuid.uuid4().hex}.arrow", table)
+        return table.num_rows, {name: (_array_type(table[name]), False) for name in table.column_names}, path
 
     def _cast_parsed_rows(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
-        """Return columns of `table` cast to the schema: absent columns are null, and integers may become floats.
-
-        None if a column has mixed types, or another type than in the schema.
-        """
+        """Return columns in the types of the schema, None if they differ too much."""
         arrays = []
         for name in columns:
             kind = self.schema.field(name).type
@@ -163,19 +131,18 @@ class JsonFragment(FileFragment):
         return pa.table(arrays, columns) if columns else table_without_columns(table.num_rows)
 
     def _read_lines(self) -> pa.Buffer:
-        """Return the bytes of the fragment with one object a line."""
         data = self.text.read(self.start, self.stop)
         return pa.py_buffer(_split_elements(data.to_pybytes())) if self.is_array else data
 
     def _check_depth(self, text: bytes) -> None:
-        """Raise RejectedValueError for deeply nested lines: Arrow's parser recurses, and could overflow the stack."""
+        """Raise RejectedValueError for deeply nested lines, which Arrow's parser never finishes."""
         for number in _find_deep_lines(text):
             line = text.split(b"\n")[number]
             if len(_find_deep_lines(_STRINGS.sub(b"", line))):
                 raise self._bad_line_error(number, line, f"it is nested more than {_MAX_LEVELS} levels deep")
 
     def _parse_table(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-        """Return the table that Arrow parses from lines, with the types of `schema`; None: all columns and types."""
+        """Return the table that Arrow parses."""
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
             return (schema or pa.schema([])).empty_table()
         options = pa_json.ParseOptions(
@@ -189,7 +156,7 @@ class JsonFragment(FileFragment):
         return parse_in_blocks(parse, data, _PARSED_BYTES)
 
     def _iterate_objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
-        """Yield the objects parsed by Python, which is slower than Arrow, but reads values of several types."""
+        """Yield the objects parsed by Python."""
         for number, line in enumerate(data.to_pybytes().split(b"\n")):
             if not line.strip():
                 continue
@@ -214,7 +181,6 @@ class JsonFragment(FileFragment):
         )
 
     def _line_number(self, number: int) -> int:
-        """Return the line number in the file, counted from 1, of line or element `number` of the fragment."""
         if self.is_array:
             data = self.text.read(self.start, self.stop).to_pybytes()
             lines = _split_elements(data).split(b"\n")[: number + 1]
@@ -223,7 +189,7 @@ class JsonFragment(FileFragment):
 
 
 def _find_deep_lines(text: bytes) -> np.ndarray:
-    """Return the indices of lines nested more than 100 levels deep; brackets in strings are counted too."""
+    """Return the lines of more than 100 levels of brackets."""
     marks = np.frombuffer(text.translate(None, _UNMARKED_BYTES), np.uint8)
     ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
     lengths = np.diff(ends, prepend=-1)
@@ -237,7 +203,7 @@ def _find_deep_lines(text: bytes) -> np.ndarray:
 
 
 def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
-    """Return fragments of about `partition_bytes` of a file, split between rows, still without types."""
+    """Return fragments of a file, still without types."""
     head, complete = text.head(_HEAD_BYTES)
     start = text.skip_byte_order_mark(head)
     first_text = head[start:].lstrip()
@@ -252,73 +218,65 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
         if text.can_split:
             bounds = list(pairwise([start, *_line_starts(text, split_evenly(start, size, partition_bytes)), size]))
     blank = JsonFragment(text.file, None, 0, text, 0, None, pa.schema([]), frozenset(), is_array)
-    return [replace(blank, nbytes=(b or size) - a, start=a, stop=b, parsed_rows=_ParsedRows()) for a, b in bounds]
+    return [replace(blank, nbytes=(b or size) - a, start=a, stop=b) for a, b in bounds]
 
 
-def assign_types(
-    fragments: Sequence[JsonFragment], surveys: Sequence[tuple[int, dict[str, JsonType]]]
-) -> list[JsonFragment]:
-    """Return the fragments with row counts, and with the common types of the surveys of all fragments."""
-    types = _merge_fields(fragment_types for _, fragment_types in surveys)
+def assign_types(fragments: Sequence[JsonFragment], surveys: Sequence[Survey], spool: Spool) -> list[JsonFragment]:
+    """Return the fragments with row counts, and with common types."""
+    types: dict[str, JsonType] = {}
+    for _, fragment_types, _ in surveys:
+        for name, (kind, is_mixed) in fragment_types.items():
+            merged, was_mixed = types.get(name, _NULL_TYPE)
+            has_none = common_type(merged, kind) is None
+            types[name] = common_type(merged, kind, pa.string()), has_none or is_mixed or was_mixed
     mixed = frozenset(name for name, (_, is_mixed) in types.items() if is_mixed)
     fields = {
         name: MIXED if name in mixed and pt.is_string(kind) else _settle_type(kind) for name, (kind, _) in types.items()
     }
     schema = pa.schema(list(fields.items()))
     return [
-        replace(fragment, rows=rows, schema=schema, mixed=mixed)
-        for fragment, (rows, _) in zip(fragments, surveys, strict=True)
+        replace(fragment, rows=rows, schema=schema, mixed=mixed, parsed=parsed, spool=spool)
+        for fragment, (rows, _, parsed) in zip(fragments, surveys, strict=True)
     ]
 
 
 def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
-    """Raise ConfigError unless the first line of `head` is a JSON object, or with a truncated line, starts one."""
+    """Raise ConfigError unless the file starts with an object."""
     first, newline, rest = head.partition(b"\n")
     first = first.strip()
     if not first:
         return
-    for orient, start in _PANDAS_STARTS.items():
-        if start.match(first) and not rest.strip():
-            raise ConfigError(
-                f'{text.file.name}: is one object of columns, as pandas writes it with orient="{orient}", not one '
-                f'object a line: pass pandas.read_json(path, orient="{orient}"), or write it again with '
-                "to_json(path, orient='records', lines=True)"
-            )
-    try:
-        is_object = isinstance(json.loads(first), dict) if newline or complete else first.startswith(b"{")
-    except (ValueError, RecursionError):
-        is_object = False
+    is_object = first.startswith(b"{") and not (_PANDAS_START.match(first) and not rest.strip())
+    if is_object and (newline or complete):
+        try:
+            json.loads(first)
+        except (ValueError, RecursionError):
+            is_object = False
     if not is_object:
         raise ConfigError(
-            f"{text.file.name}: its first line is not a JSON object; expected one object a line, or one array of "
-            "objects: read it with pandas.read_json and pass the frame, or write it again with "
+            f"{text.file.name}: its first line is not a JSON object of one row. Expected one object a line, or one "
+            "array of objects: read it with pandas.read_json and pass the frame, or write it again with "
             "to_json(orient='records', lines=True)"
         )
 
 
 def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
-    """Return the first start of a line at or after each target position, without repetitions."""
+    """Return the first line start at or after each target."""
     starts: list[int] = []
-    size = text.file.size or 0
     for target in targets:
         if starts and target <= starts[-1]:
             continue
         position = target - 1
         for block in text.blocks(position):
             if (newline_index := block.find(b"\n")) >= 0:
-                position += newline_index + 1
+                starts.append(position + newline_index + 1)
                 break
             position += len(block)
-        if position < size:
-            starts.append(position)
-    return starts
+    return [start for start in starts if start < (text.file.size or 0)]
 
 
 def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield blocks, and positions in each: of newlines outside of strings, commas between elements, and array ends.
-
-    The first block starts between two elements of an array.
-    """
+    """Yield blocks, and positions of newlines, of commas between elements, and of ends."""
     inside, depth = False, 0
     small_blocks = (block[i : i + BLOCK_BYTES] for block in blocks for i in range(0, len(block), BLOCK_BYTES))
     for block in join_quote_runs(small_blocks, "\\"):
@@ -338,7 +296,7 @@ def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (start, stop) of parts of an array, split at the first comma at or after each target position."""
+    """Return (start, stop) of parts of an array, split after elements."""
     cuts, waiting, position = [], list(targets)[::-1], start
     for view, _, commas, ends in _scan_structure(text.blocks(start)):
         last = int(ends[0]) if len(ends) else len(view)
@@ -357,7 +315,6 @@ def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tu
 
 
 def _split_elements(data: bytes) -> bytes:
-    """Return a part of an array with one element a line, by replacing commas and newlines in place."""
     element_lines = []
     for view, newlines, commas, _ in _scan_structure([data]):
         block = view.copy()
@@ -366,19 +323,8 @@ def _split_elements(data: bytes) -> bytes:
     return b"".join(element_lines)
 
 
-def _merge_fields(fields_by_fragment: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
-    """Return the common type of each column over all fragments; mixed text if there is none."""
-    total: dict[str, JsonType] = {}
-    for fields in fields_by_fragment:
-        for name, (kind, is_mixed) in fields.items():
-            merged, was_mixed = total.get(name, _NULL_TYPE)
-            has_none = common_type(merged, kind) is None
-            total[name] = common_type(merged, kind, pa.string()), has_none or is_mixed or was_mixed
-    return total
-
-
 def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """Return the type of a column that Arrow parsed: text for the dates it infers, and exact big integers."""
+    """Return the type of a column that Arrow parsed."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()
@@ -395,7 +341,6 @@ def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 
 def _float_type(values: np.ndarray) -> pa.DataType:
-    """Return the type of floats: double, or one of the big decimals if all values are integers below 1e38."""
     largest = np.max(np.abs(values), initial=0)
     if largest >= _MAX_BIG_INTEGER or not bool((values == np.trunc(values)).all()):
         return pa.float64()
@@ -403,7 +348,6 @@ def _float_type(values: np.ndarray) -> pa.DataType:
 
 
 def _integer_type(values: Sequence[int]) -> pa.DataType:
-    """Return int64, big decimal or double: the first that fits all integers."""
     # Compared as floats, because Arrow converts all integers of a column with a float or a big integer to floats.
     largest = max(abs(float(value)) for value in values)
     if largest >= _MAX_BIG_INTEGER:
@@ -412,7 +356,7 @@ def _integer_type(values: Sequence[int]) -> pa.DataType:
 
 
 def _settle_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read: a merged type, with double for floats that are integral."""
+    """Return the type in which a column is read, for a merged type."""
     if pt.is_list(kind):
         return pa.list_(_settle_inner_type(kind.value_type))
     if pt.is_struct(kind):
@@ -426,7 +370,7 @@ def _settle_inner_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _values_type(values: Iterable[Any]) -> JsonType:
-    """Return the type of JSON values that Python parsed, the same as `_array_type` for values of one type."""
+    """Return the type of JSON values that Python parsed."""
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))
     if not kinds:
@@ -449,13 +393,8 @@ def _values_type(values: Iterable[Any]) -> JsonType:
     return _MIXED_TEXT
 
 
-def _json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return JSON values that Python parsed as an array of type `kind`; other types of values become text."""
-    return mixed_cells(map(_nested_to_json, values)) if kind == MIXED else pa.array(_convert_values(values, kind), kind)
-
-
 def _convert_values(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
-    """Return values with nested values, texts and numbers converted to the Python types that Arrow needs."""
+    """Return values as the Python types that Arrow needs."""
     if pt.is_string(kind):
         return cell_texts(map(_nested_to_json, values))
     if pt.is_list(kind):

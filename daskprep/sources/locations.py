@@ -11,7 +11,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
@@ -47,7 +47,7 @@ _MIN_FREE_FACTOR = 4
 
 @dataclass(frozen=True)
 class File:
-    """A file, local or in a file system of fsspec, in its state when it was listed."""
+    """A file, local or in a file system of fsspec, as it was listed."""
 
     name: str  # path or URL without credentials
     size: int | None  # in bytes; None if not reported
@@ -63,7 +63,7 @@ class File:
         return self.filesystem is None
 
     def check_unchanged(self) -> None:
-        """Raise ConfigError if a local file is absent, or has changed since it was listed."""
+        """Raise ConfigError if a local file is absent or has changed."""
         if not self.is_local:
             return
         try:
@@ -80,47 +80,42 @@ class File:
             )
 
     def open(self, **options: Any) -> Any:
-        """Return a seekable binary file opened for reading; `options` are for fsspec, and for remote files only."""
+        """Return a seekable binary file."""
         if self.is_local:
             return pa.memory_map(self.path)
         handle = call_with_retries(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
         return retry_fetches(handle, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return the bytes from `start` to `stop`, or to the end; local files are memory-mapped, without a copy."""
+        """Return the bytes from `start` to `stop` (None: the end)."""
         limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
-        with explain_read_errors(self, "text"):
-            if self.is_local:
-                with pa.memory_map(self.path) as mapped:
-                    mapped.seek(start)
-                    return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
-            data = call_with_retries(
-                lambda: self._check_length(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts
-            )
-            return pa.py_buffer(data)
-
-    def _check_length(self, data: bytes, start: int, stop: int | None) -> bytes:
-        """Return `data`, the bytes from `start` to `stop` (None: the end); EOFError, which is retried, if too short."""
         last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
-        if last is not None and len(data) < last - start:
-            raise EOFError(f"received {len(data):,} of {last - start:,} bytes")
-        return data
+
+        def fetch() -> bytes:
+            data: bytes = self.filesystem.cat_file(self.path, **limits)
+            if last is not None and len(data) < last - start:
+                raise EOFError(f"received {len(data):,} of {last - start:,} bytes")  # is retried
+            return data
+
+        with explain_read_errors(self, "text"):
+            if not self.is_local:
+                return pa.py_buffer(call_with_retries(fetch, self.attempts))
+            with pa.memory_map(self.path) as mapped:
+                mapped.seek(start)
+                return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
 
 
 @contextmanager
 def explain_read_errors(file: File, kind: str) -> Iterator[None]:
-    """Replace errors of Arrow and of the storage by a ConfigError with the name of the file; `kind` is its format."""
+    """Replace errors of Arrow and of the storage by a ConfigError."""
     try:
         yield
     except DaskprepError:
         raise
-    except MemoryError as error:
-        raise ConfigError(
-            f"{file.name}: reading it as {kind} needs more memory than available: {error}; it is damaged, or must "
-            "be written in smaller parts"
-        ) from error
     except Exception as error:
-        if isinstance(error, pa.ArrowException | UnicodeDecodeError) or (file.is_local and isinstance(error, OSError)):
+        if isinstance(error, pa.ArrowException | UnicodeDecodeError) or (
+            file.is_local and isinstance(error, OSError | MemoryError)
+        ):
             raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
         if file.is_local:
             raise
@@ -129,7 +124,7 @@ def explain_read_errors(file: File, kind: str) -> Iterator[None]:
 
 
 def for_each_file(function: Callable[[AnyFile], T], files: Sequence[AnyFile]) -> list[T]:
-    """Call a function on every file, on threads since it waits for storage, and return the results in order."""
+    """Return the results of a function for each file."""
     return map_in_threads(function, files, local=all(file.is_local for file in files))
 
 
@@ -155,14 +150,14 @@ def find_files(
 def _expand_path(
     user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
 ) -> list[File]:
-    """Return the files of one path, glob, folder or URL; ConfigError if there are none or they cannot be listed."""
+    """Return the files of one path, glob, folder or URL."""
     filesystem, root = open_filesystem(user_path, options)
     filesystem.invalidate_cache()  # fsspec caches listings, which may be stale
     info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
-    if info is not None and info["type"] != "directory":
-        return [_make_file(filesystem, info, user_path, "")]
-    if info is not None:
+    if info is not None and info["type"] == "directory":
         return _list_folder(filesystem, root, user_path, attempts, is_data, root)
+    if info is not None:
+        return [_make_file(filesystem, info, user_path, "")]
     if not _GLOB_CHARACTERS.search(root):
         raise _absent_path_error(filesystem, root, user_path)
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.glob(root, detail=True)) or {}
@@ -181,7 +176,7 @@ def _expand_path(
 def _list_folder(
     filesystem: Any, root: str, user_path: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
-    """Return the data files in a folder; the names of folders after `base` become columns."""
+    """Return the data files in a folder."""
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.find(root, detail=True)) or {}
     inner = {path: path[len(root) :].lstrip("/") for path in infos}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
@@ -205,7 +200,7 @@ def _list_folder(
 
 
 def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
-    """Return the paths outside of datasets of encoded rows in the folder `base`, also unfinished datasets."""
+    """Return the paths outside of datasets of encoded rows in `base`."""
     matches = filter(None, (_VERSION_FOLDER.search(path, len(base) + 1) for path in paths))
     versions = {(match.string[: match.start()], match[1]) for match in matches}
     roots = set()
@@ -217,12 +212,12 @@ def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) 
 
 
 def _natural_sort_key(path: str) -> list[Any]:
-    # Splitting by a group alternates text and digits, so that only equal types are compared.
+    # Text and digits alternate, so that only equal types are compared.
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
 def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> Any:
-    """Return the result of a call to a file system; None if the path does not exist, ConfigError for other errors."""
+    """Return the result of a call; None for an absent path."""
     try:
         return call_with_retries(call, attempts)
     except FileNotFoundError:
@@ -232,21 +227,17 @@ def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> 
 
 
 def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigError:
-    """Return the error for an absent path, which suggests a similar name in the same folder."""
     parent, _, name = path.rstrip("/").rpartition("/")
-    try:
+    siblings: list[str] = []
+    with suppress(OSError):
         siblings = [PurePosixPath(sibling).name for sibling in filesystem.ls(parent or "/", detail=False)]
-    except OSError:
-        siblings = []
-    hint = (
-        did_you_mean(name, siblings, FILE_SIMILARITY)
-        or " Check the path, or pass the rows themselves if it is not meant as one."
-    )
-    return ConfigError(f'no file or folder "{redact_url(user_path)}".{hint}')
+    hint = did_you_mean(name, siblings, FILE_SIMILARITY)
+    remedy = " Check the path, or pass the rows themselves if it is not meant as one."
+    return ConfigError(f'no file or folder "{redact_url(user_path)}".{hint or remedy}')
 
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
-    """Return a listed file, with columns from folders below `base`; ConfigError if it is local and not regular."""
+    """Return a listed file, with columns from folders below `base`."""
     path: str = info["name"]
     inner_folders = path[len(base) :].split("/")[:-1] if base and path.startswith(base) else []
     pairs = (part.partition("=") for part in inner_folders if "=" in part)
@@ -264,7 +255,6 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
-    """Return the URL of a remote file without credentials, with the host of `user_path` where paths omit it."""
     url = filesystem.unstrip_protocol(path)
     host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")
@@ -276,15 +266,14 @@ def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
 
 
 def has_room(folder: str, nbytes: int) -> bool:
-    """Return whether the disk of a folder has `_MIN_FREE_FACTOR` times `nbytes` of free space."""
+    """Return whether a disk has several times `nbytes` free."""
     return shutil.disk_usage(folder).free > _MIN_FREE_FACTOR * nbytes
 
 
 class Spool:
-    """A temporary folder that is removed when this process no longer refers to it; a pickle is its path alone."""
+    """A temporary folder, removed with its last reference."""
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
-        """Create a folder in `parent` (None: the system's temporary folder); ConfigError for a URL."""
         if parent is not None:
             if "://" in os.fspath(parent):
                 raise ConfigError(
@@ -299,7 +288,7 @@ class Spool:
         return str, (self.path,)
 
     def write(self, name: str, table: pa.Table) -> Path:
-        """Write a table to an Arrow IPC file in the folder, and return its path."""
+        """Write a table to an Arrow IPC file, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
             open_output(append) as out,

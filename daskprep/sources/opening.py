@@ -60,7 +60,7 @@ class _HuggingFace(Protocol):
 
 
 class LazyRows(Protocol):
-    """Frames and arrays of Dask. As Dask has no annotations, they are Any: type checkers choose the first overload."""
+    """Frames and arrays of Dask, which has no annotations."""
 
     def compute(self, **kwargs: Any) -> Any: ...
 
@@ -78,12 +78,11 @@ Prepare: TypeAlias = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 class ComposedSource(FragmentListSource):
-    """Fragments derived from fragments of other sources; if one source is in memory, this process reads all."""
+    """Fragments derived from fragments of other sources."""
 
     def __init__(
         self, columns: list[str], fragments: Sequence[Fragment], sources: Mapping[str, Source], *, splits: bool
     ) -> None:
-        """Take the fragments of the partitions; with `splits`, each of the `sources` is the source of a split."""
         super().__init__(columns, fragments)
         self.in_memory = any(source.in_memory for source in sources.values())
         self.reads_all = any(source.reads_all for source in sources.values())
@@ -102,7 +101,6 @@ class ComposedSource(FragmentListSource):
         return None if None in records.values() else {"splits": records}
 
     def identity(self) -> Any:
-        """Return the identities of the sources and a digest of the masks; None if either is not available."""
         rows = {name: source.identity() for name, source in self.sources.items()}
         mask_key = content_key(self.masks)
         return None if None in rows.values() or mask_key is None else [rows, mask_key]
@@ -114,20 +112,16 @@ class ComposedSource(FragmentListSource):
 
 
 def get_splits(frame: Any) -> Mapping[str, Any]:
-    """Return the rows by split if `frame` is a mapping from splits or a source of one; otherwise an empty mapping."""
+    """Return the rows by split, or an empty mapping."""
     if isinstance(frame, Source):
         return frame.splits
-    return frame if isinstance(frame, Mapping) and any(name in frame for name in SPLITS) else {}
+    return frame if isinstance(frame, Mapping) and not frame.keys().isdisjoint(SPLITS) else {}
 
 
 def combine_splits(
     frames: Mapping[str, Any], columns: Iterable[str] | None, open_source: Callable[..., Source]
 ) -> Source:
-    """Return a source of the rows of all splits, train first, with a column `SPLIT`.
-
-    ``open_source(frame, columns)`` opens one split. `columns` None: the columns of the first split. ColumnError for a
-    column that only some splits have.
-    """
+    """Return a source of all splits; ``open_source(frame, columns)`` opens one."""
     for name in frames:
         if name not in SPLITS:
             raise ConfigError(f"no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}")
@@ -165,7 +159,7 @@ def combine_splits(
 
 
 def select_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
-    """Return a source of the rows of another that `masks` select; `rows` are their numbers by partition."""
+    """Return a source of the rows that `masks` select."""
     if source.is_dask:
         select = functools.partial(_select_frame_rows, masks)
         selected: Source = DaskSource(source.frame.map_partitions(select, meta=source.frame._meta), source.columns)
@@ -196,12 +190,11 @@ def _select_frame_rows(masks: Sequence[Mask], frame: Any, partition_info: Any = 
 
 
 class PreparedSource(FragmentListSource):
-    """The results of a function for the rows of another source, `raw`, partition by partition."""
+    """The results of a function for the rows of another source, `raw`."""
 
     reads_all = True
 
     def __init__(self, raw: Source, function: Prepare) -> None:
-        """Take the names and types of columns from the function's result for a frame without rows."""
         self.raw = raw
         self._function = function
         self.prepared_by = function_name(function)
@@ -231,7 +224,7 @@ class PreparedSource(FragmentListSource):
 
 
 def function_name(function: Any) -> str:
-    """Return the module and qualified name of a function, or of the class of a callable object."""
+    """Return the module and qualified name of a function."""
     while isinstance(function, functools.partial):
         function = function.func
     owner = function if hasattr(function, "__qualname__") else type(function)
@@ -239,14 +232,14 @@ def function_name(function: Any) -> str:
 
 
 def prepare_partition(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
-    """Return the result of the function for a partition of a Dask frame, whose number Dask passes."""
+    """Return the result of the function for a partition of a Dask frame."""
     return apply_function(function, frame, f"partition {(partition_info or {}).get('number')}")
 
 
 def _read_prepared(
     function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of the function's result for a partition, which is read with the `raw` columns."""
+    """Return columns of the function's result for a partition."""
     frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
     result = apply_function(function, frame, f"partition {partition}")
     if missing := [column for column in columns if column not in result]:
@@ -258,7 +251,7 @@ def _read_prepared(
 
 
 def apply_function(function: Prepare, frame: pd.DataFrame, where: str = "a frame without rows") -> pd.DataFrame:
-    """Return the result of the function for a frame, called `where` in messages; ColumnError for an invalid result."""
+    """Return the result of the function for a frame."""
     name = function_name(function)
     try:
         result = function(frame.copy(deep=False))
@@ -272,19 +265,13 @@ def apply_function(function: Prepare, frame: pd.DataFrame, where: str = "a frame
             "for each, in the same order; to drop rows, set a cell to a missing value, and use missing_value_strategy="
             '"drop_row" for its feature'
         )
-    if _is_reordered(frame.index, result.index):
+    before, after = frame.index, result.index
+    if not after.equals(before) and before.is_unique and after.is_unique and after.isin(before).all():
         raise ColumnError(
             f"{name} changed the order of the rows of {where}: return them in the same order, for example with "
             ".sort_index(); the order may not depend on the partitions"
         )
     return result
-
-
-def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
-    """Return whether an index shows that rows were reordered; with new labels, it does not show that."""
-    if after.equals(before) or not (before.is_unique and after.is_unique):
-        return False
-    return bool((before.get_indexer(after) >= 0).all())
 
 
 _ACCEPTED = (
@@ -302,7 +289,7 @@ def as_source(
     scratch: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Source:
-    """Return a source of the rows of a frame or of files; a source is returned unchanged.
+    """Return a source of the rows of a frame or of files.
 
     Parameters
     ----------
@@ -352,7 +339,10 @@ def as_source(
     if all(isinstance(item, str | os.PathLike) for item in paths):
         options |= {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch}
         return read_files(frame, columns=wanted, **options)
-    raise ConfigError(f"{_describe_type(frame)} cannot be read as rows{_remedy(frame)}. Accepted: {_ACCEPTED}")
+    kind = type(frame)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    items = f" of {type(frame[0]).__qualname__}" if isinstance(frame, list | tuple) and frame else ""
+    raise ConfigError(f"a {name}{items} cannot be read as rows{_remedy(frame)}. Accepted: {_ACCEPTED}")
 
 
 def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any] | None = None) -> Source:
@@ -395,10 +385,7 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
 
 
 def estimate_bytes(frame: Any, **options: Any) -> int | None:
-    """Return the bytes of all partitions of files in memory, 0 for frames of pandas; None: not known before reading.
-
-    Paths are listed, not opened: to open JSON reads all rows. `options` are the parameters of `as_source`.
-    """
+    """Return the bytes of all partitions in memory, or None; paths are listed, not opened."""
     if frames := get_splits(frame):
         sizes = [estimate_bytes(one, **options) for one in frames.values()]
         return None if None in sizes else sum(filter(None, sizes))
@@ -413,7 +400,7 @@ def estimate_bytes(frame: Any, **options: Any) -> int | None:
 
 
 def as_pandas(data: Any) -> pd.DataFrame | None:
-    """Return a frame of pandas, a dict of columns, a list of dicts or an array as a frame; None for other objects."""
+    """Return data in memory as a frame of pandas, or None."""
     if _is_encoded(data) or get_splits(data):
         return None
     if isinstance(data, Mapping):
@@ -426,20 +413,19 @@ def as_pandas(data: Any) -> pd.DataFrame | None:
 
 
 def wrap_single_row(data: Any) -> Any:
-    """Return rows for `as_source`: a dict of cells, such as a request to a service, becomes a list of one row."""
+    """Return rows for `as_source`, also for a dict of cells."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
     return [data] if is_row else data
 
 
 def _is_encoded(frame: Any) -> bool:
-    """Return whether an object is a class of this package, such as a split or a loader."""
     return type(frame).__module__.startswith("daskprep.")
 
 
 def _open_arrow(
     data: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> Source | None:
-    """Return the source of Arrow tables, datasets and streams; None for other objects."""
+    """Return the source of Arrow tables, datasets and streams, or None."""
     if _is_encoded(data) or hasattr(data, "to_frame"):  # to_frame: a single column
         return None
     if (table := arrow_table(data, wanted)) is not None:
@@ -453,33 +439,19 @@ def _open_arrow(
     return open_stream(data, wanted, partition_bytes, scratch)
 
 
-def _describe_type(frame: Any) -> str:
-    """Return a phrase for a message, such as "a numpy.ndarray", or "a list of int" by the first element."""
-    kind = type(frame)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    items = f" of {type(frame[0]).__qualname__}" if isinstance(frame, list | tuple) and frame else ""
-    return f"a {name}{items}"
-
-
 def _remedy(frame: Any) -> str:
-    """Return the end of a message with a way to convert an object of a known kind to rows; "" for other objects."""
+    """Return a way to convert an object to rows, or ""."""
     if frame is None:
         return "; pass a frame or a path (methods of pandas with inplace=True return None)"
-    if type(frame).__module__.startswith("pyspark."):
-        return "; write it as Parquet and pass the path: frame.write.parquet(path)"
     first = frame[0] if isinstance(frame, list | tuple) and frame else frame
-    if type(first).__module__.startswith(("dask.delayed", "distributed.")):
-        return "; use dask.dataframe.from_delayed([...])"
-    if type(frame).__module__.startswith("dask.bag"):
-        return "; use bag.to_dataframe()"
+    if type(first).__module__.startswith(("dask.", "distributed.")) and not hasattr(type(first), "to_frame"):
+        return "; make it a Dask frame, by to_dask_dataframe(columns=[...]), to_dataframe() or from_delayed([...])"
     if hasattr(frame, "to_frame"):
         return "; for a single column use .to_frame(), and for a single row frame.iloc[[i]]"
     if hasattr(frame, "to_pandas"):
         return "; use .to_pandas()"
     if _is_encoded(frame):
         return "; its rows are encoded already: pass the frame or the files that the dataset was written from"
-    if hasattr(frame, "shape"):
-        return "; use array.to_dask_dataframe(columns=[...])"
     if isinstance(frame, Iterator):
         return "; for batches use pyarrow.RecordBatchReader.from_batches(schema, batches)"
     return ""

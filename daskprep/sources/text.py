@@ -18,7 +18,6 @@ from daskprep.sources.locations import File, explain_read_errors
 BLOCK_BYTES = 1 << 20
 _BOM = codecs.BOM_UTF8
 _UTF8 = "utf-8"
-_MAX_SHOWN_BYTES = 8
 # The first bytes of compressed files.
 _COMPRESSED = re.compile(
     rb"(?P<gzip>\x1f\x8b\x08)|(?P<bz2>BZh[1-9]1AY&SY)|(?P<zstd>\x28\xb5\x2f\xfd)|(?P<xz>\xfd7zXZ\0)|(?P<zip>PK\x03\x04)"
@@ -31,7 +30,7 @@ _NEWLINE, _RETURN = 10, 13
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name of an encoding, "utf-8" for all its variants; ConfigError if unknown."""
+    """Return Python's name of an encoding."""
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)  # raises for codecs not of text, such as base64
@@ -44,7 +43,7 @@ def codec_name(encoding: str) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _keeps_ascii(encoding: str) -> bool:
-    """Return whether every byte below 128 in a text is that ASCII character, so that bytes can be searched."""
+    """Return whether bytes below 128 are always ASCII characters."""
     try:
         decoded = bytes(range(256)).decode(encoding, errors="replace")
     except (UnicodeError, LookupError):
@@ -73,14 +72,14 @@ class TextFile:
         return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return the text between two positions (None: the end) as UTF-8; RejectedValueError for invalid bytes."""
+        """Return the text between two positions (None: the end) as UTF-8."""
         if self.can_split:
             return self._as_utf8(self.file.read(start, stop), start)
         data = self._as_utf8(self._read_stored(), 0)
         return data.slice(start, (data.size if stop is None else stop) - start)
 
     def head(self, nbytes: int) -> tuple[bytes, bool]:
-        """Return about the first `nbytes` bytes, in the units of positions, and whether they are the complete text."""
+        """Return about the first `nbytes` bytes, and whether that is all."""
         if self.can_split:
             size = self.file.size or 0
             return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
@@ -95,11 +94,11 @@ class TextFile:
             raise self.encoding_error(error, 0) from error
 
     def decode_head(self, head: bytes) -> str:
-        """Return a head as a string; an invalid character, or a truncated one at the end, is replaced."""
+        """Return a head as a string, with invalid characters replaced."""
         return head.decode(self.encoding if self.can_split else _UTF8, errors="replace")
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
-        """Yield the bytes between two positions in blocks, not decoded if the file can be split."""
+        """Yield the stored bytes between two positions in blocks."""
         if not self.can_split:
             yield self.read(start, stop).to_pybytes()
             return
@@ -111,14 +110,11 @@ class TextFile:
                 yield block
 
     def line_number_at(self, position: int) -> int:
-        """Return the number of the line, counted from 1, that holds a position."""
+        """Return the number of the line, from 1, that holds a position."""
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
     def skip_byte_order_mark(self, head: bytes) -> int:
-        """Return the position after a byte order mark in a head, or 0.
-
-        Raise RejectedValueError for UTF-16 read as UTF-8, and for a compressed file whose name does not show it.
-        """
+        """Return the position after a byte order mark in a head, or 0."""
         if self.compression is None and (match := _COMPRESSED.match(head)):
             name, kind = self.file.name, str(match.lastgroup)
             remedy = f"rename it to {name}{_SUFFIXES[kind]}" if kind in _SUFFIXES else "unpack it, or use gzip"
@@ -130,7 +126,7 @@ class TextFile:
         return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_split) else 0
 
     def _read_stored(self, nbytes: int | None = None) -> pa.Buffer:
-        """Return the first `nbytes` bytes (None: all), decompressed, still in the encoding of the file."""
+        """Return the first `nbytes` bytes (None: all), decompressed."""
         if self.compression is None:
             limits = [size for size in (nbytes, self.file.size) if size is not None]
             return self.file.read(0, None if nbytes is None else min(limits))
@@ -142,7 +138,6 @@ class TextFile:
             return pa.py_buffer(stream.read() if nbytes is None else stream.read(nbytes))
 
     def _as_utf8(self, stored: pa.Buffer, start: int) -> pa.Buffer:
-        """Return bytes in the encoding of the file as UTF-8; RejectedValueError with the position of invalid bytes."""
         if self.encoding == _UTF8 or not stored.size:
             return stored
         try:
@@ -151,19 +146,15 @@ class TextFile:
             raise self.encoding_error(error, start) from error
 
     def encoding_error(self, error: UnicodeError, start: int) -> RejectedValueError:
-        """Return the error for bytes not valid in the encoding, read from position `start`."""
-        where, shown = "", ""
-        if isinstance(error, UnicodeDecodeError):
-            where = f" at byte {start + error.start:,}"
-            shown = f": {error.object[error.start : error.start + _MAX_SHOWN_BYTES]!r}"
+        """Return the error for invalid bytes, read from position `start`."""
+        where = f" at byte {start + error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
         return RejectedValueError(
-            f"{self.file.name}: not {self.encoding} text{where}{shown}; pass the right encoding: "
-            "read_files(..., encoding=)"
+            f"{self.file.name}: not {self.encoding} text{where}; pass the right encoding: read_files(..., encoding=)"
         )
 
 
 def parse_in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
-    """Return the result of an Arrow parser, called with larger blocks until the longest record fits in a block."""
+    """Return the result of a parser, with blocks as large as the longest record needs."""
     if data[: len(_BOM)].to_pybytes() == _BOM:
         data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, also in the middle of a file
     while True:
@@ -176,7 +167,7 @@ def parse_in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block
 
 
 class _QuoteTracker:
-    """The state of the quotes in delimited text that is read in blocks: newlines in quotes belong to a cell.
+    """The state of the quotes in delimited text, block by block.
 
     A quote opens a quoted part only at the start of a cell. Inside a quoted part, a doubled quote is a literal quote,
     and a single quote ends the part. Anywhere else a quote is a normal character. So a run of 2n quotes never changes
@@ -186,7 +177,6 @@ class _QuoteTracker:
     """
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
-        """Start at the beginning of a text, outside of quotes; `quote` None: quotes have no meaning."""
         self._delimiter = ord(delimiter)
         self._quote = None if quote is None else ord(quote)
         self._before = _NEWLINE
@@ -216,7 +206,7 @@ class _QuoteTracker:
         return np.concatenate([[-1], changes]), inside
 
     def _uneven_runs(self, block: np.ndarray) -> np.ndarray:
-        """Return the start positions of the runs of 2n + 1 quotes in a block."""
+        """Return the starts of the runs of 2n + 1 quotes."""
         if self._quote is None or not (marks := block == self._quote).any():  # any() is far faster than flatnonzero
             return np.empty(0, np.int64)
         quotes = np.flatnonzero(marks)
@@ -228,7 +218,6 @@ class _QuoteTracker:
         return run_starts
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
-        """Return a mask of the runs that may open a quoted part, which are at the start of a cell."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before
@@ -237,7 +226,6 @@ class _QuoteTracker:
 
 
 def _outside_quotes(positions: np.ndarray, changes: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return the `positions` in a block outside of quotes, with `changes` and `inside` from `follow`."""
     if len(changes) == 1:
         return positions[:0] if inside[0] else positions
     outside: np.ndarray = positions[~inside[np.searchsorted(changes, positions) - 1]]
@@ -245,7 +233,7 @@ def _outside_quotes(positions: np.ndarray, changes: np.ndarray, inside: np.ndarr
 
 
 def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
-    """Yield the same bytes in blocks that do not end inside a run of quotes."""
+    """Yield blocks that do not end inside a run of quotes."""
     mark = b"" if quote is None else quote.encode()
     rest = b""
     for raw_block in blocks:
@@ -259,7 +247,6 @@ def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[byte
 
 
 def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of complete lines, except for the last line."""
     waiting: list[bytes] = []
     for block in blocks:
         if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
@@ -270,7 +257,7 @@ def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
-    """Yield blocks with comment lines overwritten by carriage returns, so that positions stay the same."""
+    """Yield blocks with comments overwritten by returns."""
     quotes = _QuoteTracker(delimiter, quote)
     line = re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
     for block in _join_lines(blocks):
@@ -298,10 +285,7 @@ class RecordCuts(NamedTuple):
 def cut_records(
     blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
 ) -> RecordCuts:
-    """Return the first end of a record at or after each of the `targets`, which are ascending positions.
-
-    `start` is the position of the first byte of the first block.
-    """
+    """Return the first end of a record at or after each target."""
     quotes, positions, waiting = _QuoteTracker(delimiter, quote), list[int](), list(targets)[::-1]
     counts, lines, at_start, plain = list[int](), 0, True, True
     for block in join_quote_runs(blocks, quote):
@@ -321,7 +305,7 @@ def cut_records(
 
 
 def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
-    """Return the first end at or after each target, and remove these targets from `waiting`, a descending list."""
+    """Return the first end at or after each target, and remove it."""
     taken: list[int] = []
     while waiting and (reached := int(np.searchsorted(ends, waiting[-1]))) < len(ends):
         taken.append(int(ends[reached]))
@@ -331,7 +315,7 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
-    """Return the positions in a text at which records start, as an array, without blank lines."""
+    """Return the positions at which records start."""
     view = np.frombuffer(text, np.uint8)
     changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), changes, inside) + 1])
@@ -340,7 +324,7 @@ def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
 
 
 def first_record_end(text: bytes, delimiter: str, quote: str | None) -> int | None:
-    """Return the position after the first record and its newline, or None if no newline ends it."""
+    """Return the position after the first record, or None."""
     view = np.frombuffer(text, np.uint8)
     changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     ends = _outside_quotes(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), changes, inside)

@@ -279,11 +279,11 @@ def test_invalid_utf8_error_names_line_and_column(write: Write, partition_bytes:
 
 
 def test_wrong_encoding_error_names_byte(write: Write) -> None:
-    with pytest.raises(RejectedValueError, match=r"not ascii text at byte 7: b'\\xe9.*; pass the right encoding"):
+    with pytest.raises(RejectedValueError, match=r"not ascii text at byte 7; pass the right encoding"):
         read_table(read_files(write(b"a,b\n1,x\xe9\n"), encoding="ascii"))
     with pytest.raises(RejectedValueError, match='encoding="utf-16"'):
         read_files(write("a,b\n1,2\n".encode("utf-16")))
-    with pytest.raises(RejectedValueError, match=r"not utf-8 text at byte 3: b.\\xe9"):
+    with pytest.raises(RejectedValueError, match=r"not utf-8 text at byte 3;"):
         read_files(write(b"caf\xe9,b\n1,2\n"))
 
 
@@ -353,14 +353,13 @@ def test_truncated_compressed_file_raises(write: Write) -> None:
         ({"comment": '"'}, "must differ"),
         ({"decimal": "x"}, "'x' is not a decimal mark"),
         ({"decimal": ""}, "'' is not a decimal mark"),
-        ({"names": [1, 2], "header": None}, "names of columns are text"),
         ({"thousands": "."}, "are both '.'"),
         ({"decimal": {"a": ","}, "thousands": ","}, "are both ','"),
         ({"null_values": "-"}, "null_values='-'"),
-        ({"null_values": [-999]}, r"null_values=\[-999\]: CSV cells are text, .* \['-999'\]"),
-        ({"null_values": {"a": [None]}}, r"null_values=\[None\]: CSV cells are text"),
-        ({"columns": "ab"}, r"columns='ab': expected a list of names, such as \['ab'\]"),
-        ({"header": None, "names": "ab"}, "names='ab': expected a list of names"),
+        ({"null_values": [-999]}, r"null_values=\[-999\]: CSV cells are text"),
+        ({"null_values": {"a": [None]}}, "CSV cells are text"),
+        ({"columns": "ab"}, r"columns='ab': expected a list, such as \['ab'\]"),
+        ({"header": None, "names": "ab"}, "names='ab': expected a list"),
         ({"null_values": {"c": ["-"]}}, '"c" is not in the data'),
         ({"format": "jsonl", "skip_rows": 1}, "skip_rows= is for CSV"),
     ],

@@ -93,12 +93,10 @@ def test_files_without_rows_are_read(tmp_path: Path, batches: int) -> None:
     assert read_table(source).schema.types == TABLE.schema.types
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [(b"FEA1 and more", "Feather version 1"), (b"no", "cannot be read as Arrow IPC")]
-)
-def test_files_of_other_formats_raise(tmp_path: Path, content: bytes, message: str) -> None:
+@pytest.mark.parametrize("content", [b"FEA1 and more", b"no"])
+def test_files_of_other_formats_raise(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.feather").write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"a\.feather: .*{message}"):
+    with pytest.raises(ConfigError, match=r"a\.feather: cannot be read as Arrow IPC"):
         read_files(tmp_path / "a.feather")
 
 

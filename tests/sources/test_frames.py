@@ -240,8 +240,6 @@ def test_dask_frame_is_used_directly(tmp_path: Path) -> None:
     assert source.frame is frame
     assert (source.columns, source.npartitions, source.row_counts) == (["a", "b"], 3, None)
     assert [cell for i in range(3) for cell in source.read(i, ["b"])["b"].to_pylist()] == list("abcdefghij")
-    with pytest.raises(TypeError, match="no fragments"):
-        _ = source.fragments
     pandas = pd.DataFrame({"a": [1]})
     assert as_source(pandas).frame is pandas
     pandas.to_csv(tmp_path / "a.csv")

@@ -102,9 +102,8 @@ def test_small_files_are_parsed_once(tmp_path: Path) -> None:
         source = read_files(path)
         copy = pickle.loads(pickle.dumps(source.fragments[0]))
         assert source.read(0, ["a", "b"]).to_pydict() == {"a": expected, "b": ["x", None, None]}
-        assert parsed.call_count == 1
         assert source.read(0, ["a"])["a"].to_pylist() == copy.read(["a"])["a"].to_pylist() == expected
-        assert parsed.call_count == 3
+        assert parsed.call_count == 1
         assert read_files(path).read(0, []).num_rows == 3
 
 

@@ -211,7 +211,7 @@ def test_duplicate_key_raises_with_mixed_types(tmp_path: Path) -> None:
 def test_other_orientations_of_pandas_are_refused(tmp_path: Path, orient: Any, rows: int) -> None:
     path = tmp_path / "a.json"
     pd.DataFrame({"price": np.arange(rows) / 2, "city": ["Rome"] * rows}).to_json(path, orient=orient)
-    with pytest.raises(ConfigError, match=rf'orient="{orient}".*read_json.*orient=.records., lines=True'):
+    with pytest.raises(ConfigError, match="not a JSON object of one row.*read_json.*orient=.records., lines=True"):
         read_files(path)
 
 

@@ -174,25 +174,15 @@ def test_mixed_or_unknown_formats_raise(tmp_path: Path) -> None:
     ):
         read_files(tmp_path / "c.xyz")
     csv(tmp_path, "d.csv.xz")
-    with pytest.raises(ConfigError, match=r"d\.csv\.xz: \.xz files are not supported: unpack it"):
+    with pytest.raises(ConfigError, match=r"d\.csv\.xz: its name does not show its format"):
         read_files(tmp_path / "d.csv.xz")
     assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
-        ("a.xlsx", "; read it with pandas.read_excel, and pass the frame or write it as Parquet"),
-        ("A.DTA", "; read it with pandas.read_stata, and pass the frame or write it as Parquet"),
-        ("a.sav", "; read it with pandas.read_spss, "),
-        ("a.htm", "; read it with pandas.read_html, "),
-        ("a.pkl.gz", ", as opening one may run any code; if you trust it, read it with pandas.read_pickle, and pass"),
-    ],
-)
-def test_unsupported_formats_raise_with_remedy(name: str, remedy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["a.xlsx", "A.DTA", "a.sav", "a.pkl.gz"])
+def test_unsupported_formats_raise_with_remedy(name: str, tmp_path: Path) -> None:
     csv(tmp_path, name)
-    suffix = name.lower().removesuffix(".gz")[1:]
-    with pytest.raises(ConfigError, match=re.escape(f"{name}: {suffix} files are not supported{remedy}")):
+    with pytest.raises(ConfigError, match=re.escape(name) + ".* with pandas, such as by pandas.read_excel, and pass"):
         read_files(tmp_path / name)
     assert cells(read_files(csv(tmp_path, "b.xls") / "b.xls", format="csv")) == ["b"]
 

@@ -34,11 +34,6 @@ def test_source_is_returned_unchanged() -> None:
         as_source(source, columns=["b"])
 
 
-def spark_frame() -> Any:
-    """Return a stand-in for a Spark frame."""
-    return type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "toPandas": None})()
-
-
 def test_options_are_passed_to_files(tmp_path: Path) -> None:
     pd.DataFrame({"a": range(100), "b": 1}).to_csv(tmp_path / "a.csv", index=False)
     source = as_source(tmp_path / "a.csv", columns=["b"], partition_bytes=100)
@@ -57,15 +52,14 @@ def test_options_are_passed_to_files(tmp_path: Path) -> None:
         ),
         (
             da.zeros((2, 2)),
-            r"a dask\.array.*Array cannot be read as rows; use array.to_dask_dataframe.*Accepted: frames of pandas",
+            r"a dask\.array.*Array cannot be read as rows; .*to_dask_dataframe.*Accepted: frames of pandas",
         ),
-        (dask.bag.from_sequence([1]), r"Bag cannot be read as rows; use bag.to_dataframe\(\)"),
-        (dask.delayed(1), r"cannot be read as rows; use dask.dataframe.from_delayed"),
-        ([dask.delayed(1)], r"a list of .* cannot be read as rows; use dask.dataframe.from_delayed"),
+        (dask.bag.from_sequence([1]), r"Bag cannot be read as rows; make it a Dask frame, by .*to_dataframe\(\)"),
+        (dask.delayed(1), "cannot be read as rows; make it a Dask frame, by .*from_delayed"),
+        ([dask.delayed(1)], "a list of .* cannot be read as rows; make it a Dask frame, by .*from_delayed"),
         (pa.chunked_array([[1]]), "ChunkedArray cannot be read: "),
         (pl.Series([1]), r"Series cannot be read as rows.*\.to_frame\(\)"),
         (iter([pa.table({"a": [1]})]), r"iterator cannot be read as rows.*RecordBatchReader\.from_batches"),
-        (spark_frame(), r"pyspark\.sql.*DataFrame cannot be read as rows.*write it as Parquet .*frame\.write\.parquet"),
         ({"a": 1}, 'column "a" of a dict is 1: .*or rows as a list of dicts'),
         ({"a": "Rome"}, "column \"a\" of a dict is 'Rome'"),
         ({"a": [1], "b": [1, 2]}, r"must have equal lengths, but have {'a': 1, 'b': 2}"),
