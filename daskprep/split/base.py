@@ -51,11 +51,11 @@ class PartitionAssignment(Protocol):
     """The plan of a split for one partition, small and picklable."""
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` for every row; `DROPPED` where `keep` is False."""
+        """Return the split of every row; `DROPPED` where `keep` is False."""
 
 
 class Splitter(Parametrized, ABC):
-    """Base class of splits: parameters, checks, JSON. The module's docstring describes the protocol.
+    """Base class of splits, by the protocol in the module's docstring.
 
     `shares` are the shares of train, validation and test, or of train and test. `seed`, an integer, changes the
     random choice.
@@ -81,21 +81,21 @@ class Splitter(Parametrized, ABC):
 
     @property
     def folds(self) -> int:
-        """The number of folds, if `assign` returns fold numbers and a separate state is learned without each fold."""
+        """The number of folds with separate states, or 0."""
         return 0
 
     @property
     def segments(self) -> int:
-        """The number of segments of rows that are summarized separately to learn the states of all folds."""
+        """The number of segments that are summarized for all folds."""
         return self.folds
 
     @property
     def exclusion_reason(self) -> str | None:
-        """The reason for which the split drops kept rows; None if it never does."""
+        """The reason for which the split drops kept rows, or None."""
         return None
 
     def validate(self) -> None:
-        """Raise ConfigError if the shares are invalid, or a column parameter is neither a name nor None."""
+        """Raise ConfigError for invalid shares or columns."""
         super().validate()
         if hasattr(self, "shares"):
             self._shares()
@@ -105,19 +105,19 @@ class Splitter(Parametrized, ABC):
                 raise self._error(name, "the name of a column or None", f'For example, use {name}="label".')
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Return the summary of the kept rows of one partition that `plan` needs."""
+        """Return the summary of the kept rows of one partition for `plan`."""
         return RowCounts(table.num_rows, table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     @abstractmethod
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        """Return the assignment of each partition; `censuses` are in partition order."""
+        """Return the assignment of each partition."""
 
     @property
     def _key(self) -> int:
         return make_key(self.seed, self.type)
 
     def _shares(self) -> tuple[float, float, float]:
-        """Return the shares of train, validation and test; raise ConfigError for invalid shares."""
+        """Return the shares of train, validation and test."""
         try:
             shares = [float(p) for p in self.shares]
         except (TypeError, ValueError):
@@ -130,7 +130,7 @@ class Splitter(Parametrized, ABC):
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
-        """Return the row numbers where train and validation end among `rows` rows; ColumnError if train is empty."""
+        """Return the row numbers where train and validation end."""
         train, validation, _ = largest_remainder(rows, self._shares()).tolist()
         if rows and not train:
             raise ColumnError(
@@ -141,13 +141,13 @@ class Splitter(Parametrized, ABC):
 
 
 def split_positions(position: NDArray[Any], train_end: Any, validation_end: Any) -> SplitArray:
-    """Return the split of each position, for the positions where train and validation end."""
+    """Return the split of each position."""
     splits: SplitArray = (position >= train_end).astype(np.uint8) + (position >= validation_end)
     return splits
 
 
 def scatter_splits(table: pa.Table, kept: Mask | Integers | None, splits: SplitArray) -> SplitArray:
-    """Return the split of every row of a table: `splits` for the kept rows (a mask or row numbers), else `DROPPED`."""
+    """Return the split of every row, `DROPPED` if not kept."""
     if kept is None:
         return splits
     assigned = np.full(table.num_rows, DROPPED, dtype=np.uint8)

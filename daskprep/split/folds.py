@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,28 @@ from daskprep.split.times import ALL_ROWS, Cut, DatetimeSplit, TimeAssignment, T
 MAX_FOLDS = 255
 
 
+class _FoldSplitter(Splitter):
+    """Base class of splits into `k` folds, one for validation."""
+
+    max_folds: ClassVar[int]
+    k: int
+    fold: int | None
+
+    @property
+    def folds(self) -> int:
+        return self.k if self.fold is None else 0
+
+    def validate(self) -> None:
+        """Raise ConfigError if `k` or `fold` is out of range."""
+        super().validate()
+        if not (is_integer(self.k) and 2 <= self.k <= self.max_folds):
+            raise self._error("k", f"an integer from 2 to {self.max_folds}", "For example, use k=5.")
+        if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
+            raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
+
+
 @with_parameters
-class KFold(Splitter):
+class KFold(_FoldSplitter):
     """Cross-validation: put every row in one of k folds, at random, by class, by group, or in order of time.
 
     `fit` and `fit_write` learn k states in one pass, each without one of the folds, which is then for validation:
@@ -74,6 +94,7 @@ class KFold(Splitter):
 
     type = "kfold"
     counts_column = True
+    max_folds = MAX_FOLDS
 
     k: int = 5
     stratify: str | None = None
@@ -83,10 +104,6 @@ class KFold(Splitter):
     seed: int = 42
     divide_times: bool = False
 
-    @property
-    def folds(self) -> int:
-        return self.k if self.fold is None else 0
-
     def _parameters(self) -> dict[str, Any]:
         parameters = super()._parameters()
         if self.divide_times or self.time is None:  # as in splits saved before the parameter existed
@@ -94,17 +111,13 @@ class KFold(Splitter):
         return parameters
 
     def validate(self) -> None:
-        """Raise ConfigError if `k` or `fold` is out of range, or `time` is combined with `stratify` or `group`."""
+        """Raise ConfigError if `time` is combined with `stratify` or `group`."""
         super().validate()
-        if not (is_integer(self.k) and 2 <= self.k <= MAX_FOLDS):
-            raise self._error("k", f"an integer from 2 to {MAX_FOLDS}", "For example, use k=5.")
-        if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
-            raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         if self.time is not None and (self.stratify or self.group):
             raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Return the counts of the kept rows of a partition, by group, class or time if one is set."""
+        """Return counts of the kept rows by group, class or time."""
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -116,7 +129,7 @@ class KFold(Splitter):
         return assignments if self.fold is None else [HeldOutFold(folds, self.fold) for folds in assignments]
 
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
-        """Return the assignment of rows to `k` folds for each partition: by group, class, time or row number."""
+        """Return the assignment of rows to `k` folds for each partition."""
         if self.group is not None:
             group_units = GroupUnits.of(censuses, self.stratify)
             self._check_enough(group_units.units.size, f'groups of column "{self.group}"')
@@ -133,7 +146,7 @@ class KFold(Splitter):
         return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]
 
     def _plan_classes(self, column: str, censuses: Sequence[Any]) -> list[ClassFolds]:
-        """Return the folds of each partition, stratified by `column`; raise an error if there are too few rows."""
+        """Return the folds of each partition, stratified by `column`."""
         totals, shares = share_classes(censuses, column, self._key)
         order = pc.sort_indices(totals.classes).to_numpy()
         before = np.zeros(order.size, np.int64)
@@ -155,7 +168,6 @@ class KFold(Splitter):
 
 
 def _cut_folds(split: KFold | TimeSeriesSplit, order: TimeOrder, ends: Sequence[int]) -> list[Cut]:
-    """Return the cuts of folds in order of time; ColumnError if one has no rows, since equal times stay together."""
     cuts = order.cut(ends, split.divide_times)
     if order.find_empty(ends, cuts):
         raise ColumnError(
@@ -167,7 +179,7 @@ def _cut_folds(split: KFold | TimeSeriesSplit, order: TimeOrder, ends: Sequence[
 
 @dataclass(frozen=True)
 class HeldOutFold:
-    """The plan for one partition with one fold for validation and the other folds for training."""
+    """The plan for one partition with one fold for validation."""
 
     folds: PartitionAssignment
     fold: int  # for validation
@@ -181,7 +193,7 @@ class HeldOutFold:
 
 @dataclass(frozen=True)
 class RowFolds:
-    """The plan of a random KFold for one partition: permuted rows go to the folds in turn."""
+    """The plan of a random KFold for one partition."""
 
     k: int
     rows: RandomAssignment  # the permutation
@@ -194,7 +206,7 @@ class RowFolds:
 
 @dataclass(frozen=True, eq=False)
 class ClassFolds:
-    """The plan of a stratified KFold for one partition: class by class, permuted rows go to the folds in turn."""
+    """The plan of a stratified KFold for one partition."""
 
     k: int
     share: ClassShare
@@ -207,11 +219,8 @@ class ClassFolds:
         return scatter_splits(table, rows, positions.astype(np.uint8))
 
 
-_MAX_FOLDS = 80  # a fold may need three borders, and segment numbers are bytes below 255 (`DROPPED`)
-
-
 @with_parameters
-class TimeSeriesSplit(TimeSplitter):
+class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
     """Forward chaining: put the newest rows in k folds in order of time, and train for each fold on earlier rows.
 
     Of n rows, each fold has n // (k + 1), as in scikit-learn's TimeSeriesSplit, or as near as rows of the same time
@@ -252,6 +261,7 @@ class TimeSeriesSplit(TimeSplitter):
     """
 
     type = "time_series"
+    max_folds = 80  # a fold may need three borders, and segment numbers are bytes below 255 (`DROPPED`)
 
     column: str | list[str]
     k: int = 5
@@ -262,25 +272,17 @@ class TimeSeriesSplit(TimeSplitter):
     divide_times: bool = False
 
     @property
-    def folds(self) -> int:
-        return self.k if self.fold is None else 0
-
-    @property
     def segments(self) -> int:
         return 0 if self.fold is not None else 1 + self.k * (1 + (self.gap is not None) + (self.window is not None))
 
     def validate(self) -> None:
-        """Raise ConfigError if `k` or `fold` is out of range, or `window` is not longer than `gap`."""
+        """Raise ConfigError if `window` is not longer than `gap`."""
         super().validate()
-        if not (is_integer(self.k) and 2 <= self.k <= _MAX_FOLDS):
-            raise self._error("k", f"an integer from 2 to {_MAX_FOLDS}", "For example, use k=5.")
-        if self.fold is not None and not (is_integer(self.fold) and 0 <= self.fold < self.k):
-            raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         if self.window is not None and self._nanoseconds("window") <= self._nanoseconds("gap"):
             raise self._error("window", "longer than `gap`", 'For example, use `window="90 days", gap="7 days"`.')
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        """Return each partition's assignment to segments; ColumnError if there are too few rows for the folds."""
+        """Return each partition's assignment to segments."""
         order = TimeOrder.of(self, censuses, read_again)
         rows = order.rows
         if not rows:
@@ -302,10 +304,7 @@ class TimeSeriesSplit(TimeSplitter):
         return [PeriodAssignment(times, roles, self.fold) for times in order.assign(placed)]
 
     def _borders(self, starts: Sequence[int], tick: int) -> list[tuple[int, bool, str, int]]:
-        """Return the sorted borders of segments: time, whether from a duration, name and fold.
-
-        `starts` are the times of the first rows of folds, in ticks of `tick` nanoseconds.
-        """
+        """Return the sorted borders of segments."""
         gap, window = -(-self._nanoseconds("gap") // tick), self._nanoseconds("window") // tick
         borders = [(start, False, "fold", fold) for fold, start in enumerate(starts)]
         if self.gap is not None:
@@ -315,7 +314,7 @@ class TimeSeriesSplit(TimeSplitter):
         return sorted(borders, key=lambda border: (border[0], border[1], border[3]))
 
     def _roles(self, borders: Sequence[tuple[str, int]]) -> np.ndarray:
-        """Return the split of each segment between sorted borders (name and fold) for each fold; a row per fold."""
+        """Return the split of each segment, a row per fold."""
         border_index, segments = {border: index for index, border in enumerate(borders)}, np.arange(len(borders) + 1)
         roles = np.full((self.k, len(segments)), DROPPED, np.uint8)
         for fold, row in enumerate(roles):
@@ -329,7 +328,7 @@ class TimeSeriesSplit(TimeSplitter):
 
 @dataclass(frozen=True, eq=False)
 class PeriodAssignment:
-    """The plan of `TimeSeriesSplit` for one partition; `assign` returns segments, or with a fold, splits."""
+    """The plan of `TimeSeriesSplit` for one partition."""
 
     times: TimeAssignment  # assigns each row the number of its segment: the rows between two borders of folds
     roles: np.ndarray  # split of each segment (column) for each fold (row)
@@ -341,11 +340,10 @@ class PeriodAssignment:
         return segments if self.fold is None else self._map_segments(segments, self.roles[self.fold])
 
     def select_fold(self, fold: int) -> PeriodAssignment:
-        """Return the assignment with one fold for validation."""
         return PeriodAssignment(self.times, self.roles, fold)
 
     def fold_of(self, segments: SplitArray) -> SplitArray:
-        """Return the fold that has each row for validation, by the segments of rows; `DROPPED` for no fold."""
+        """Return the fold that has each row for validation, or `DROPPED`."""
         is_validation = self.roles == VALIDATION
         return self._map_segments(
             segments, np.where(is_validation.any(axis=0), is_validation.argmax(axis=0), DROPPED).astype(np.uint8)
@@ -362,5 +360,5 @@ class PeriodAssignment:
 
 
 def select_fold(folds: PartitionAssignment, fold: int) -> PartitionAssignment:
-    """Return the assignment with one fold for validation, for an assignment to all folds."""
+    """Return the assignment with one fold for validation."""
     return folds.select_fold(fold) if isinstance(folds, PeriodAssignment) else HeldOutFold(folds, fold)

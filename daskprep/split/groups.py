@@ -75,7 +75,7 @@ class GroupSplit(Splitter):
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
     def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
-        """Return the same assignment of groups for each partition; raise ColumnError if no group is in train."""
+        """Return the same assignment of groups for each partition."""
         group_units = GroupUnits.of(censuses, self.stratify)
         unit_splits = group_units.assign_units(self._shares())
         if unit_splits.size and TRAIN not in unit_splits:
@@ -98,7 +98,7 @@ class GroupCounts:
 
 
 def count_groups(table: pa.Table, column: str, stratify: str | None, key: int, keep: Mask | None) -> GroupCounts:
-    """Count the kept rows of one partition by group, and with `stratify` by class; `key` is the key of the hash."""
+    """Count the kept rows of one partition by group, and with `stratify` by class."""
     groups, names = encode_classes(table, column)
     pairs, classes = groups, pa.nulls(1, pa.large_string())
     if stratify is not None:
@@ -126,7 +126,7 @@ class GroupUnits:
 
     @classmethod
     def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
-        """Return the units with the sum of the row counts of all partitions; ColumnError for over 1,000 classes."""
+        """Return the units with the sums of the row counts of all partitions."""
         classes = pa.chunked_array([census.classes for census in censuses], pa.large_string()).unique()
         if len(classes) > MAX_STRATA:
             raise ColumnError(
@@ -148,7 +148,7 @@ class GroupUnits:
         return cls(total.shift, total.buckets, rows)
 
     def assign_units(self, shares: Sequence[float]) -> NDArray[np.uint8]:
-        """Return the split of each unit, for the shares of all splits; the module's docstring has the algorithm."""
+        """Return the split of each unit, by the algorithm in the module's docstring."""
         totals = self.rows.sum(axis=1, keepdims=True)
         # The trailing axis makes NumPy add the classes in sequence, with the same rounding on every machine.
         weights = np.ascontiguousarray((self.rows / totals).T)[:, :, None]
@@ -177,10 +177,7 @@ class GroupUnits:
 
 
 def _assign_unstratified(weights: Sequence[float], shares: Sequence[float]) -> list[int]:
-    """Return the split of each unit without classes, largest first; seven times as fast as on arrays of length 1.
-
-    No unit needs to move: the last unit of a split is its smallest, and was assigned where most was lacking.
-    """
+    """Return the splits of units without classes, in a seventh of the time on arrays."""
     lacking, unit_splits = list(shares), list[int]()
     for weight in weights:
         lacked = [weight * lack for lack in lacking]
@@ -200,7 +197,7 @@ class GroupAssignment:
     unit_splits: NDArray[np.uint8]  # of each unit
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split of each row's group; an error if a kept row has a group that was not counted."""
+        """Return the split of each row's group."""
         codes, names = encode_classes(table, self.column)
         units = pa.array(_hashes(names, self.key) >> self.shift)
         unit_index = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()

@@ -90,11 +90,11 @@ class RandomAssignment:
         return scatter_splits(table, keep, split_positions(self.positions(table, keep), *self.ends))
 
     def positions(self, table: pa.Table, keep: Mask | None) -> Integers:
-        """Return the position of each kept row in the permutation of all kept rows."""
+        """Return the position of each kept row in the permutation."""
         return self._positions(table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     def is_train(self, rows: int) -> Mask:
-        """Return a mask of the training rows, for a partition of `rows` rows that are all kept."""
+        """Return a mask of the training rows of `rows` kept rows."""
         return self._positions(rows) < self.ends[TRAIN]
 
     def _positions(self, rows: int) -> Integers:
@@ -104,13 +104,13 @@ class RandomAssignment:
 
 
 def assign_ranks(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
-    """Return the assignment of each partition, for the number of kept rows in each; see `RandomAssignment`."""
+    """Return the assignment of each partition, by its number of kept rows."""
     first = list(accumulate(rows, initial=0))
     return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
 
 
 def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAssignment]:
-    """Return for each partition the assignment whose training rows are a random sample.
+    """Return assignments whose training rows are a random sample.
 
     `rows` are the numbers of rows of the partitions, and `sample` is a share (float) or a number of rows (int). A
     larger sample of the same rows contains every smaller one.
@@ -165,7 +165,7 @@ class StratifiedSplit(Splitter):
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
-        """Return each partition's assignment; for classes that are too small, an error or a warning, by `on_small`."""
+        """Return each partition's assignment."""
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:
@@ -173,7 +173,7 @@ class StratifiedSplit(Splitter):
         return [ClassAssignment(share, self._shares()) for share in shares]
 
     def _report_small(self, totals: ClassCounts, small: Integers) -> None:
-        """Raise or warn about classes that are too small; `small` are their indices, smallest first."""
+        """Raise or warn about classes that are too small, smallest first."""
         shown = zip(show_classes(totals.classes, small[:5]), totals.counts[small[:5]].tolist(), strict=True)
         weights = integer_weights(self._shares())
         min_rows = -(-int(weights.sum()) // int(weights[weights > 0].min()))
@@ -192,7 +192,7 @@ class StratifiedSplit(Splitter):
 
 @dataclass(frozen=True)
 class ClassAssignment:
-    """The plan of `StratifiedSplit` for one partition; the class totals determine the rows of each split."""
+    """The plan of `StratifiedSplit` for one partition."""
 
     share: ClassShare
     shares: tuple[float, float, float]
@@ -243,7 +243,7 @@ class FixedAssignment:
     first_row: int  # row number of the partition's first row, for messages
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split named by each cell; RejectedValueError, with the rows, for other cells of kept rows."""
+        """Return the split named by each cell."""
         codes, names = encode_classes(table, self.column)
         known = pa.array(list(_SPLIT_NAMES), pa.large_string())
         indices = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)

@@ -58,7 +58,7 @@ _FIELD_RANGES = {
 
 
 class TimeSplitter(Splitter):
-    """Base class of splits in order of time: the census of a column of times, and checks of its parameters."""
+    """Base class of splits in order of time."""
 
     counts_column = True
 
@@ -68,31 +68,28 @@ class TimeSplitter(Splitter):
     divide_times: bool
 
     def _check_column(self) -> None:
-        """Raise ConfigError unless `column` is a name, or two to six names without `datetime_format`."""
+        """Raise ConfigError unless `column` is a name, or two to six names."""
         names = self.column
         if isinstance(names, str):
             return super()._check_column()
-        if not (isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES)) or not all(
-            isinstance(name, str) and name for name in names
-        ):
-            field_names = ", ".join(_FIELD_RANGES)
-            raise self._error("column", "the name of a column, or two to six names", f"Use columns of {field_names}.")
+        is_valid = isinstance(names, list) and 2 <= len(names) <= len(_FIELD_RANGES)
+        if not (is_valid and all(isinstance(name, str) for name in names)):
+            remedy = f"Use columns of {', '.join(_FIELD_RANGES)}."
+            raise self._error("column", "the name of a column, or two to six names", remedy)
         if self.datetime_format is not None:
             raise ConfigError(f"{type(self).__name__}: several columns contain numbers: leave out datetime_format.")
         return None
 
     def validate(self) -> None:
-        """Raise ConfigError if `datetime_format` has no directive, or `gap` is not a duration of at least 0."""
+        """Raise ConfigError for an invalid format or duration."""
         super().validate()
         time_format = self.datetime_format
         if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
             raise self._error("datetime_format", "None or a format", 'For example, use "%d/%m/%Y %H:%M".')
-        if not isinstance(self.divide_times, bool):
-            raise self._error("divide_times", "True or False", "By default, rows of the same time stay together.")
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
-        """Return the duration in a parameter in nanoseconds, 0 for None; ConfigError if it is invalid or negative."""
+        """Return the duration in a parameter in nanoseconds, 0 for None."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
@@ -103,7 +100,7 @@ class TimeSplitter(Splitter):
         raise self._error(parameter, "a duration that is not negative, or None", 'For example, use "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters as JSON values: durations as text, without values of before a parameter existed."""
+        """Return the parameters as JSON values, with durations as text."""
         parameters = super()._parameters()
         if self.divide_times:
             del parameters["divide_times"]
@@ -115,18 +112,19 @@ class TimeSplitter(Splitter):
         return parameters
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        """Return counts of the kept rows by time, and the number and first examples of unreadable times."""
+        """Return counts of the kept rows by time, and of unreadable times."""
         return self._census_of_series((), table, keep)
 
     def _census_of_series(self, groups: Sequence[str | None], table: pa.Table, keep: Mask | None) -> TimeCounts:
-        """Return a census with the order of times in the series of each column of groups; None: all rows are one."""
+        """Return a census with the order of times in series."""
         reader = _TimeReader(self.column, self.datetime_format)
         keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
         cells = [find_column(table, name) for name in reader.names]
-        if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
-            self._check_unit(keys[~bad])
-        examples = ((row, ", ".join(_format_cell(part[row]) for part in cells)) for row in rows[:MAX_EXAMPLES].tolist())
+        examples = []
+        for row in rows[:MAX_EXAMPLES].tolist():
+            values = [part[row].as_py() for part in cells]
+            examples.append((row, ", ".join("(missing)" if value is None else f'"{value}"' for value in values)))
         orders = []
         for group in groups:
             codes, names = np.zeros(table.num_rows, np.intp), pa.nulls(1, pa.large_string())
@@ -135,14 +133,6 @@ class TimeSplitter(Splitter):
             orders.append(SeriesOrder.of(keys[~bad], (codes if keep is None else codes[keep])[~bad], names))
         counts = OrderedCounts.of(keys[~bad])
         return TimeCounts(table.num_rows, unit, counts, rows.size, tuple(examples), tuple(orders))
-
-    def _check_unit(self, keys: Integers) -> None:
-        """Raise ConfigError if all times are on 1970-01-01: with `gap`, the unit of numbers must be right."""
-        if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
-            raise ConfigError(
-                f'{type(self).__name__}: read as seconds, the numbers of column "{self.column}" are times on one day, '
-                '1970-01-01. If they are not seconds, set datetime_format, such as "%Y"'
-            )
 
 
 @with_parameters
@@ -190,7 +180,7 @@ class DatetimeSplit(TimeSplitter):
         return None if self.gap is None else f"less than {self.gap} after the end of the previous split"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
-        """Return each partition's assignment; warn about a split that is empty because equal times stay together."""
+        """Return each partition's assignment; warn of empty splits."""
         order = TimeOrder.of(self, censuses, read_again)
         ends = self._ends(order.rows)
         cuts = order.cut(ends, self.divide_times)
@@ -204,7 +194,7 @@ class DatetimeSplit(TimeSplitter):
 
 
 class Cut(NamedTuple):
-    """Cut between two rows in order of time: the rank of the row after it, and its position in each partition."""
+    """Cut between two rows in order of time: the rank of the row after it."""
 
     rank: int
     # A time, and how many of the partition's rows with this time precede the cut. None: a cut at the end.
@@ -224,14 +214,13 @@ class TimeOrder:
 
     @classmethod
     def of(cls, split: TimeSplitter, censuses: Sequence[TimeCounts], read_again: ReadAgain) -> TimeOrder:
-        """Return the order for censuses in partition order; `RejectedValueError` for times that cannot be read."""
+        """Return the order for censuses in partition order."""
         total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
         reader = _TimeReader(split.column, split.datetime_format)
-        expected_fields = f"numbers of {', '.join(list(_FIELD_RANGES)[: len(reader.names)])}"
-        expected = (
-            f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(reader.names) == 1 else expected_fields
-        )
         if total.bad:
+            expected = f"a time in the format {split.datetime_format or 'ISO 8601'}"
+            if len(reader.names) > 1:
+                expected = f"numbers of {', '.join(list(_FIELD_RANGES)[: len(reader.names)])}"
             raise rejected_rows_error(reader.name, total.bad, total.examples, expected)
         if len({census.unit for census in censuses} - {""}) > 1:
             raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
@@ -245,7 +234,7 @@ class TimeOrder:
         return cls(reader, total.unit, rows, [census.counts for census in censuses], read_again)
 
     def find(self, ranks: Collection[int]) -> dict[int, list[Ties]]:
-        """Return the rows of the time at each rank by partition; ranks that were found before may be in the result."""
+        """Return the rows of the time at each rank, or more ranks, by partition."""
         self._ties |= find_ranks(
             set(ranks) - self._ties.keys(),
             self._counts,
@@ -254,10 +243,7 @@ class TimeOrder:
         return self._ties
 
     def cut(self, ends: Sequence[int], divide: bool) -> list[Cut]:
-        """Return cuts at ascending ranks; without `divide`, before or after all rows of their time, the nearer of both.
-
-        Cuts leave rows before, between and after them if one of the two does.
-        """
+        """Return cuts at ascending ranks."""
         ties_by_rank = self.find({end for end in ends if end < self.rows})
         cuts: list[Cut] = []
         for index, end in enumerate(ends):
@@ -279,13 +265,13 @@ class TimeOrder:
         return cuts
 
     def find_empty(self, ends: Sequence[int], cuts: Sequence[Cut]) -> list[int]:
-        """Return the numbers of the parts between cuts that have rows at `ends`, and none at `cuts`."""
+        """Return the parts between cuts that lost all rows."""
         wanted, rows = (np.diff([0, *ranks, self.rows]) for ranks in (ends, [cut.rank for cut in cuts]))
         empty: list[int] = np.flatnonzero((wanted > 0) & (rows == 0)).tolist()
         return empty
 
     def assign(self, cuts: Sequence[Cut], gap: int = 0) -> list[TimeAssignment]:
-        """Return the assignment of each partition; rows less than `gap` nanoseconds after a cut are dropped."""
+        """Return each partition's assignment, without a `gap`."""
         ticks = gap if self.unit == "ns" else -(-gap // 1_000)
         inner = {cut.rank - 1 for cut in cuts if gap and cut.rank < self.rows}
         ties_by_rank = self.find(inner)
@@ -297,7 +283,7 @@ class TimeOrder:
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class TimeCounts:
-    """Counts of the times of a partition's kept rows, and of unreadable times; add them in partition order."""
+    """Counts of the times of a partition's kept rows, to add in partition order."""
 
     rows: int  # number of rows, including dropped rows
     unit: str  # unit of the times, "us" or "ns"; "" without times
@@ -317,7 +303,7 @@ class TimeCounts:
 @checkpointable
 @dataclass(frozen=True, eq=False)
 class SeriesOrder:
-    """Rows of a partition that are earlier than the row before them in their series, and the ends of each series."""
+    """Rows that are earlier than the row before them in their series."""
 
     late: int
     names: pa.Array
@@ -325,7 +311,7 @@ class SeriesOrder:
 
     @classmethod
     def of(cls, times: Integers, codes: Integers, names: pa.Array) -> SeriesOrder:
-        """Return the order of rows with these times; `codes` are the positions of their series in `names`."""
+        """Return the order of rows; `codes` are positions of their series in `names`."""
         rows = np.argsort(codes, kind="stable")
         codes, times = codes[rows], times[rows]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
@@ -335,7 +321,7 @@ class SeriesOrder:
 
     @staticmethod
     def count_late(orders: Sequence[SeriesOrder]) -> int:
-        """Return the number of late rows of all partitions, in their order, also across their borders."""
+        """Return the number of late rows of all partitions, in their order."""
         series = pa.concat_arrays([one.names for one in orders]).dictionary_encode(null_encoding="encode")
         codes, ends = series.indices.to_numpy(), np.concatenate([one.ends for one in orders])
         parts = np.argsort(codes, kind="stable")
@@ -346,7 +332,7 @@ class SeriesOrder:
 
 @dataclass(frozen=True)
 class _TimeReader:
-    """A reader of times as integers since 1970: nanoseconds for timestamp[ns], otherwise microseconds."""
+    """A reader of times as integers since 1970: nanoseconds or microseconds."""
 
     column: str | list[str]
     datetime_format: str | None
@@ -360,26 +346,29 @@ class _TimeReader:
         return ", ".join(self.names)
 
     def read(self, table: pa.Table, keep: Mask | None) -> tuple[Integers, Mask, str]:
-        """Return the times of the kept rows, a mask of the unreadable ones, and the unit ("" without times)."""
+        """Return the times of the kept rows, a mask of unreadable ones, and the unit."""
         columns = [find_column(table, name) for name in self.names]
         cells = columns[0] if len(columns) == 1 else pa.chunked_array([_from_parts(columns)])
         # Arrow 26 cannot filter string views.
         cells = cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
         chunks = (cells if keep is None else cells.filter(pa.array(keep))).chunks
-        timestamps = [pa.nulls(0, pa.timestamp("us")), *map(self._to_timestamps, chunks)]
+        try:
+            timestamps = [pa.nulls(0, pa.timestamp("us")), *map(self._to_timestamps, chunks)]
+        except pa.ArrowInvalid as error:
+            raise ColumnError(f'Column "{self.name}": {error}: correct or drop these times.') from error
         keys = np.concatenate([chunk.cast(pa.int64()).fill_null(0).to_numpy() for chunk in timestamps])
         bad = np.concatenate([np.asarray(chunk.is_null()) for chunk in timestamps])
         return keys, bad, timestamps[-1].type.unit if not bad.all() else ""
 
     def _to_timestamps(self, cells: pa.Array) -> pa.Array:
-        """Return cells as timestamps in nanoseconds or microseconds; null for unreadable times."""
+        """Return cells as timestamps; null for unreadable times."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             return self._to_timestamps(cells.dictionary).take(cells.indices)
         if pa.types.is_timestamp(kind):
-            return cells if kind.unit == "ns" else _in_microseconds(cells, pa.timestamp("us", kind.tz))
+            return cells if kind.unit == "ns" else cells.cast(pa.timestamp("us", kind.tz))
         if pa.types.is_date(kind) or pa.types.is_null(kind):
-            return _in_microseconds(cells, pa.timestamp("us"))
+            return cells.cast(pa.timestamp("us"))
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._parse(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
         if _is_number(kind) and self.datetime_format is None:
@@ -393,7 +382,7 @@ class _TimeReader:
         )
 
     def _parse(self, text: pa.Array) -> pa.Array:
-        """Return timestamps in microseconds for strings; null for unreadable strings."""
+        """Return timestamps for strings; null for unreadable strings."""
         time_format = self.datetime_format or "ISO8601"
         for zone in (None, "UTC") if time_format == "ISO8601" else ():
             # Arrow parses either all strings of a column or none; pandas parses mixed ones.
@@ -407,7 +396,7 @@ class _TimeReader:
         return pc.replace_with_mask(timestamps, ambiguous, self._parse_strictly(text.filter(ambiguous), time_format))
 
     def _parse_strictly(self, text: pa.Array, time_format: str) -> pa.Array:
-        """Return timestamps in microseconds for strings, parsed by pandas; null for unreadable strings."""
+        """Return timestamps for strings, parsed by pandas."""
         encoded = text.dictionary_encode()
         # pandas reads "now" and "today" as times, and loses early years if one time has nanoseconds.
         distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)
@@ -430,7 +419,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _from_epochs(cells: pa.Array) -> pa.Array:
-    """Return timestamps for numbers of seconds to nanoseconds since 1970; null for numbers outside 64 bits."""
+    """Return timestamps for numbers of seconds to nanoseconds since 1970."""
     is_integral = pa.types.is_integer(cells.type)
     numbers = cells if is_integral else cells.cast(pa.float64())
     with np.errstate(invalid="ignore"):
@@ -441,7 +430,6 @@ def _from_epochs(cells: pa.Array) -> pa.Array:
 
 
 def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-    """Return timestamps from columns of year, month, day, hour, minute and second; null for an invalid time."""
     fields = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
     bad = np.any([(field != np.rint(field)) | ~np.isfinite(field) for field in fields], axis=0)
     for field, (low, high) in zip(fields, _FIELD_RANGES.values(), strict=False):
@@ -456,28 +444,7 @@ def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
     return pa.array(seconds * 1_000_000, mask=bad).view(pa.timestamp("us"))
 
 
-def _format_cell(cell: pa.Scalar) -> str:
-    """Return a cell in quotes for a message, "(missing)" for null, and its number for times outside Python's range."""
-    try:
-        return "(missing)" if (value := cell.as_py()) is None else f'"{value}"'
-    except (OverflowError, ValueError):  # outside the range of datetime
-        return f"{cell.value:,} of {cell.type}"
-
-
-def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return times cast to `kind`, in microseconds; null for times outside 64 bits."""
-    try:
-        return cells.cast(kind)
-    except pa.ArrowInvalid:
-        unit = "d" if pa.types.is_date32(cells.type) else getattr(cells.type, "unit", "ms")
-        counts = cells.cast(pa.int32() if unit == "d" else pa.int64()).cast(pa.int64())
-        limit = ((1 << 63) - 1) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000)
-        in_range = pc.and_(pc.greater_equal(counts, -limit), pc.less_equal(counts, limit))
-        return pc.if_else(in_range, cells, None).cast(kind)
-
-
 def _recount(reader: _TimeReader, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:
-    """Count the times of the kept rows inside each window, for `find_ranks`."""
     keys = reader.read(table, keep)[0]
     return [OrderedCounts.of(keys[keys >> shift == bucket]) for shift, bucket in windows]
 
@@ -494,7 +461,7 @@ class TimeAssignment:
     starts: tuple[int | None, ...]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the number of cuts before each row, `DROPPED` within `gap`; an error if the times have changed."""
+        """Return the number of cuts before each row, or `DROPPED` within `gap`."""
         keys, bad, unit = self.reader.read(table, keep)
         if bad.any() or unit not in ("", self.unit):
             raise data_changed_error(f'Column "{self.reader.name}"')
