@@ -56,10 +56,7 @@ class Summary:
         checkpointable(cls)
 
     def limit_memory(self, folder: str | None) -> Self:
-        """Return an equal summary of limited memory, which spills to files in `folder` if needed (None: never).
-
-        Called after every merge.
-        """
+        """Return an equal summary of limited memory, after every merge."""
         changed: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -72,12 +69,12 @@ SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
 
 
 def add_fields(left: Any, right: Any) -> Any:
-    """Return the sum of two values of a summary's field, None if either is None."""
+    """Return the sum of two fields, None if either is None."""
     return None if left is None or right is None else left + right
 
 
 def finite_doubles(values: np.ndarray) -> np.ndarray:
-    """Return `values` as a contiguous float64 vector; raise ValueError if one of them is NaN or infinite."""
+    """Return `values` as a float64 vector; raise ValueError for NaN and infinity."""
     doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
     finite = np.isfinite(doubles)
     if not finite.all():

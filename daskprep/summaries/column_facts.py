@@ -72,7 +72,7 @@ class ColumnFacts(Summary):
 
     @property
     def sentinels(self) -> list[float]:
-        """Repeated numbers of nines far outside the range of other numbers, which may mark missing values."""
+        """Repeated numbers of nines far outside the range of other numbers."""
         low, high = self.range_without_sentinels.min, self.range_without_sentinels.max
         margin = max(high - low, 1.0)
         if self.range_without_sentinels.empty:
@@ -82,5 +82,5 @@ class ColumnFacts(Summary):
 
     @property
     def is_unique(self) -> bool:
-        """Whether no two cells are equal, judged by the sample of distinct values."""
+        """Whether no two cells are equal, judged by a sample."""
         return bool(self.usable) and self.distinct.all_unique and self.distinct.total == self.usable

@@ -23,16 +23,16 @@ MAX_SAMPLE_CHARACTERS = 200
 
 @dataclass(frozen=True)
 class CellType(Summary):
-    """Type of a column's cells: "" if all are missing, "text" for types that decoding does not restore.
+    """Type of a column's cells, "" if all are missing.
 
-    "untyped" is text of a file without types, whose cells may all be numbers or booleans.
-    For a column with a declared order of its values, `name` is the JSON of these values, if their order matters.
+    "text" includes types that decoding does not restore. "untyped" is text of a file without types, whose cells may
+    all be numbers or booleans. `name` may also be the JSON of a declared order of values, if their order matters.
     """
 
     name: str = ""
 
     def __add__(self, other: CellType) -> CellType:
-        """Return the type that holds the cells of both: decimal, float or text if the names differ; "" adds nothing."""
+        """Return the type that holds the cells of both."""
         names = {self.name, other.name} - {""}
         if len(names) < 2:
             return CellType(*names)
@@ -46,25 +46,14 @@ class CellType(Summary):
 
 @dataclass(frozen=True)
 class Rejects(Summary):
-    """Number of unreadable cells, and samples: the first five distinct ones in row order.
-
-    `samples` are pairs of global row number and text, truncated to 200 characters.
-
-    Examples
-    --------
-    >>> import numpy as np, pyarrow as pa
-    >>> late = Rejects.of(np.array([7, 8]), pa.array(["n/a", "?"]))
-    >>> early = Rejects.of(np.array([2]), pa.array(["?"]))
-    >>> (late + early).samples
-    ((2, '?'), (7, 'n/a'))
-    """
+    """Number of unreadable cells, and the first five distinct ones."""
 
     count: int = 0
     samples: tuple[tuple[int, str], ...] = ()
 
     @classmethod
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
-        """Return the number of unreadable `values`, and the first five distinct ones by global row number in `rows`."""
+        """Return the number of unreadable `values`, and the first of them by row."""
         order = np.argsort(rows, kind="stable")
         texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, MAX_SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.
@@ -81,7 +70,6 @@ class Rejects(Summary):
         return Rejects(self.count * times, self.samples) if times else Rejects()
 
     def __add__(self, other: Rejects) -> Rejects:
-        """Return the total count, and the first five distinct texts of both, by row number."""
         first: dict[str, int] = {}
         for row, text in sorted(self.samples + other.samples):
             first.setdefault(text, row)
@@ -91,32 +79,14 @@ class Rejects(Summary):
 
 @dataclass(frozen=True)
 class ColumnSummary(Summary, Generic[SummaryT]):
-    """Summary of one column: rows, missing cells, unreadable cells and the summary of the feature type.
+    """Summary of one column, with the summary of its feature type."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of rows that `values` summarizes.
-    missing : int
-        Number of cells that are null after parsing, including unreadable ones.
-    rejects : Rejects
-        Unreadable cells.
-    values : Summary
-        Summary that the feature type learns from.
-    cells : TokenCounts or None
-        Counts of equal cells, if the most frequent one is needed.
-    seen : int
-        Number of rows in which `missing` was counted.
-    cell_type : CellType or None
-        Type of the source's column.
-    """
-
-    rows: int
-    missing: int
+    rows: int  # that `values` summarizes
+    missing: int  # cells that are null after parsing, including unreadable ones
     rejects: Rejects
-    values: SummaryT
-    cells: TokenCounts | None = None
-    seen: int = 0
+    values: SummaryT  # what the feature type learns from
+    cells: TokenCounts | None = None  # counts of equal cells, if the most frequent one is needed
+    seen: int = 0  # rows in which `missing` was counted
     cell_type: CellType | None = None
 
 
@@ -142,24 +112,21 @@ class FoldedSummary(Summary):
         return FoldedSummary(tuple(_apply_by_field(self.parts, folder, _limit_memory)), self.trained_on)
 
     def sums_per_fold(self, folder: str | None) -> Iterator[ColumnSummary]:
-        """Yield the sum of all parts, then the sum that each fold trains on; all sums include the last part."""
+        """Yield the sum of all parts, then of each fold."""
         if self.trained_on is None:
             return _apply_by_field(self.parts, folder, _leave_one_out_sums)
         return _apply_by_field(self.parts, folder, functools.partial(_sum_selected, self.trained_on))
 
 
 def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then the sum of each selection; all sums include the last part."""
+    """Yield the sum of all parts, then of each selection."""
     parts = _limit_memory(parts, folder)
     for selected in (range(len(parts) - 1), *trained_on):
         yield functools.reduce(add_fields, [parts[index] for index in (*selected, -1)])
 
 
 def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
-    """Apply ``function(parts, folder)`` to summaries, or to each of their fields if these merge by field.
-
-    Yield a summary for each result.
-    """
+    """Apply a function to summaries, or to each field."""
     kind = type(parts[0])
     names = [field.name for field in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
     if not names:
@@ -169,14 +136,13 @@ def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable
 
 
 def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
-    """Return parts, which are summaries or other values of one field, after `Summary.limit_memory`."""
     if isinstance(parts[0], TokenCounts):
         return limit_memory_together(parts, folder)
     return [part.limit_memory(folder) if isinstance(part, Summary) else part for part in parts]
 
 
 def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then for each part but the last, the sum of the remaining parts."""
+    """Yield the sum, then sums without each part but the last."""
     if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
         yield from leave_one_out_counts(parts)
     else:

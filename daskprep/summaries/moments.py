@@ -31,7 +31,7 @@ MIN_EXPONENT = -1023  # of the first digit: 2**1023 is the largest factor
 
 
 class Digits(NamedTuple):
-    """Digits of a group of numbers: integers below 2**20 in magnitude, each with the sign of its number."""
+    """Digits of a group of numbers: integers below 2**20 with their signs."""
 
     rows: np.ndarray  # from the highest on, of shape (digits, blocks, values)
     exponent: int  # the first digit counts units of 2**`exponent`, and each next one units 2**20 times smaller
@@ -45,7 +45,7 @@ class Digits(NamedTuple):
         return _shift(total, self.exponent - DIGIT_BITS * (len(self.rows) - 1) + self.unit_bits)
 
     def dot(self, other: Digits) -> int:
-        """Return the dot product with the numbers of `other`, in units of 2**-(sum of both `unit_bits`)."""
+        """Return the dot product with `other`, in units of both `unit_bits`."""
         total, last, other_last = 0, len(self.rows) - 1, len(other.rows) - 1
         for position in range(last + other_last + 1):
             total <<= DIGIT_BITS
@@ -58,7 +58,7 @@ class Digits(NamedTuple):
         return _shift(total, last_bit + self.unit_bits + other.unit_bits)
 
     def squares(self) -> Digits:
-        """Return twice as many digits, with carries propagated: those are the exact squares of the numbers."""
+        """Return the exact squares, with carries propagated."""
         count = len(self.rows)
         squares = np.zeros((2 * count, *self.rows.shape[1:]))
         for row, digits in enumerate(self.rows):
@@ -73,10 +73,7 @@ class Digits(NamedTuple):
 
 
 def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
-    """Yield the digits of each of several columns of finite doubles, in groups of rows that cover all rows.
-
-    The next group overwrites the digits.
-    """
+    """Yield the digits of columns, which the next group overwrites."""
     size, stop = len(columns[0]), 0
     scratch = [np.empty((MAX_DIGITS + 1, min(size, GROUP_VALUES))) for _ in columns]
     while stop < size:
@@ -96,7 +93,7 @@ def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
 
 
 def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Split finite doubles into digits at common positions; yield each position, from the highest on, and its digits.
+    """Yield positions and digits of doubles, from the highest.
 
     A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest positions are used;
     those without digits are left out.
@@ -111,7 +108,7 @@ def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> It
 
 
 def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarray:
-    """Return the digits of values, in `scratch`, or a mask of the small ones if these need more than `MAX_DIGITS`."""
+    """Return the digits of values, or a mask of the small ones."""
     peak = max(float(values.max()), -float(values.min()))
     if not math.isfinite(peak):
         finite_doubles(values)  # raises the error: one pass less over values that are finite
@@ -127,10 +124,7 @@ def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarra
 
 
 def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
-    """Write the digits of doubles below 2**`bits` to the rows of `digits`, the integer parts first.
-
-    Return the number of rows until nothing is left of any double. `rest` keeps the remainders.
-    """
+    """Write the digits of doubles; return the number of rows."""
     for used, digit in enumerate(digits, start=1):
         np.trunc(rest, out=digit)
         rest -= digit
@@ -167,7 +161,7 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return count, exact sum and exact sum of squares of finite values; raise ValueError for NaN and infinity."""
+        """Return count, exact sum and sum of squares of finite values."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):
@@ -181,7 +175,7 @@ class Moments(Summary):
         return self.total / (self.count << UNIT_BITS) if self.count else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the double closest to the standard deviation; NaN for `ddof` values or fewer."""
+        """Return the double closest to the standard deviation."""
         if self.count <= ddof:
             return math.nan
         numerator = self.count * self.squares - self.total * self.total
@@ -194,12 +188,6 @@ class WeightedMoments(Moments):
 
     `total` counts units of 2**-2148 and `squares` units of 2**-3222. Adding plain `Moments`, of equal numbers, imputes
     that number for the missing ones, with their weights.
-
-    Examples
-    --------
-    >>> moments = WeightedMoments.of_weighted(np.array([1.0, 2.0, np.nan]), np.array([3.0, 1.0, 2.0]))
-    >>> moments.mean(), (moments + Moments.of(np.array([5.0]))).mean()
-    (1.25, 2.5)
     """
 
     weights: int = 0  # sum of the weights of rows with a number, in units of 2**-1074
@@ -208,7 +196,7 @@ class WeightedMoments(Moments):
 
     @classmethod
     def of_weighted(cls, values: np.ndarray, weights: np.ndarray) -> WeightedMoments:
-        """Return exact weighted sums of numbers and squares; NaN is missing, and rows of weight 0 do not count."""
+        """Return exact weighted sums; NaN is missing."""
         missing, used = np.isnan(values), weights > 0
         present, missing_weights = used & ~missing, weights[used & missing]
         total = squares = weight_total = 0
@@ -220,7 +208,7 @@ class WeightedMoments(Moments):
         return cls(int(present.sum()), total, squares, weight_total, missing_total, len(missing_weights))
 
     def __add__(self, other: Moments) -> WeightedMoments:
-        """Add weighted moments; plain `Moments`, of equal numbers, impute the mean of these for missing ones."""
+        """Add moments; plain ones impute missing numbers."""
         if isinstance(other, WeightedMoments):
             return super().__add__(other)
         if not other.count:
@@ -233,7 +221,7 @@ class WeightedMoments(Moments):
         return self.total / (self.weights << UNIT_BITS) if self.weights else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the standard deviation; `ddof` is subtracted from the number of rows, not from the sum of weights."""
+        """Return the deviation; `ddof` is subtracted from the number of rows."""
         if self.count <= ddof or not self.weights:
             return math.nan
         numerator = (self.squares * self.weights - self.total * self.total) * self.count
@@ -241,7 +229,7 @@ class WeightedMoments(Moments):
 
 
 def sqrt_fraction(numerator: int, denominator: int) -> float:
-    """Return the double closest to the square root of a fraction of integers; infinity if it exceeds a double."""
+    """Return the double closest to the square root of a fraction."""
     # 64 bits of the root, the last one set if any later bit is, round to the same double as the exact root.
     shift_bits = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
     scaled, remainder = divmod(numerator << 2 * shift_bits, denominator)

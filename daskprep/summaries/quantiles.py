@@ -38,7 +38,7 @@ def count_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct keys, ascending, and the sums of their counts; a count may be a row of numbers."""
+    """Return the distinct keys, ascending, and the sums of their counts."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")
@@ -48,19 +48,13 @@ def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_of_run(keys: np.ndarray) -> np.ndarray:
-    """Return a mask of the first of equal neighbors among sorted keys."""
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first
 
 
 def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosition, KeyPosition, np.ndarray]:
-    """Return the positions of the two values around each quantile, and the weight of the upper one (0 to 1).
-
-    A position is the index of a key, and the share of the key's values below, counting half of the value itself.
-    """
-    if not ((fractions >= 0.0) & (fractions <= 1.0)).all():
-        raise ValueError(f"A quantile must be between 0 and 1, not {fractions}.")
+    """Return index and share of both values around quantiles."""
     last = int(counts.sum()) - 1
     position = fractions * last
     lower_rank = np.minimum(np.floor(position).astype(np.int64), last)
@@ -79,7 +73,7 @@ def locate_ranks(counts: np.ndarray, lower_rank: np.ndarray) -> tuple[KeyPositio
 
 
 def interpolate(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Interpolate between `low` and `high`, with the same rounding as ``numpy.quantile``."""
+    """Interpolate with the same rounding as ``numpy.quantile``."""
     with np.errstate(over="ignore", invalid="ignore"):  # the difference may overflow
         difference = high - low
         interpolated = np.where(weight >= 0.5, high - difference * (1.0 - weight), low + difference * weight)
@@ -92,22 +86,13 @@ _MAX_MEANS = 8
 
 @dataclass(frozen=True, eq=False)
 class Lengths(Summary):
-    """Histogram of list lengths: `counts[i]` lists have `lengths[i]` items.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> lengths = Lengths.of(np.array([3, 0, 3])).add(5, times=2)
-    >>> lengths.max, lengths.total, lengths.quantile(0.5)
-    (5, 16, 3.0)
-    """
+    """Histogram of list lengths: `counts[i]` lists have `lengths[i]` items."""
 
     lengths: np.ndarray = field(default_factory=empty_integers)
     counts: np.ndarray = field(default_factory=empty_integers)
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Lengths:
-        """Summarize the lengths of lists, empty ones included."""
         return cls(*count_keys(np.ascontiguousarray(lengths, dtype=np.int64)))
 
     @property
@@ -125,11 +110,11 @@ class Lengths(Summary):
         return int(self.lengths[-1]) if len(self.lengths) else 0
 
     def limit(self, least: int) -> int:
-        """Return eight times the mean length, at least `least`: padding to it stays in proportion to the items."""
+        """Return eight times the mean length, at least `least`, to limit padding."""
         return max(least, _MAX_MEANS * self.total // max(self.count, 1))
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile of the lengths, as ``numpy.quantile`` does; 0 without lists."""
+        """Return a quantile as ``numpy.quantile`` does; 0 without lists."""
         if not len(self.lengths):
             return 0.0
         (lower, _), (upper, _), weight = locate_quantiles(self.counts, np.array(fraction))
@@ -156,23 +141,13 @@ _SAMPLE_SIZE = 1 << 14  # enough distinct values to estimate the shift, even if 
 
 @dataclass(frozen=True)
 class Range(Summary):
-    """Smallest and largest of finite values; infinity and minus infinity without values.
-
-    A negative zero counts as zero: the two are equal, so the first one would depend on the order of merges.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> (Range.of(np.array([3.0, -1.0])) + Range()).min
-    -1.0
-    """
+    """Smallest and largest of finite values; a negative zero counts as zero."""
 
     min: float = math.inf
     max: float = -math.inf
 
     @classmethod
     def of(cls, values: np.ndarray) -> Range:
-        """Summarize finite values."""
         doubles = finite_doubles(values)
         return cls(float(doubles.min()) + 0.0, float(doubles.max()) + 0.0) if len(doubles) else cls()
 
@@ -216,7 +191,6 @@ class Quantiles(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:
-        """Summarize finite values."""
         bits, shift = _drop_low_bits(finite_doubles(values))
         keys, counts = count_keys(bits)
         return cls(*merge_buckets(_to_ordered_keys(keys, shift), counts), shift)._coarsen()
@@ -231,7 +205,7 @@ class Quantiles(Summary):
         return self.shift == 0
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile, linearly interpolated between two values; NaN without values."""
+        """Return a quantile, linearly interpolated; NaN without values."""
         return float(self.quantiles(np.array(fraction)))
 
     def quantiles(self, fractions: np.ndarray) -> np.ndarray:
@@ -242,10 +216,7 @@ class Quantiles(Summary):
         return interpolate(self._values_at(*lower), self._values_at(*upper), weight)
 
     def evenly_spaced(self, number: int) -> np.ndarray:
-        """Return `number` evenly spaced quantiles from the minimum to the maximum; NaN without values.
-
-        Unlike `quantiles`, this has no rounded fractions, which would mix a value with the next one.
-        """
+        """Return `number` evenly spaced quantiles, without fractions."""
         if not len(self.keys):
             return np.full(number, math.nan)
         lower_ranks, rest = np.divmod(np.arange(number) * (self.count - 1), max(number - 1, 1))
@@ -253,14 +224,15 @@ class Quantiles(Summary):
         return interpolate(self._values_at(*lower), self._values_at(*upper), rest / max(number - 1, 1))
 
     def cut(self, number: int) -> np.ndarray:
-        """Return the last keys of all but the last of `number` bins of about equal counts; a key is in one bin only."""
+        """Return the last keys of bins of about equal counts, but the last."""
         ranks = np.cumsum(self.counts)
         return np.unique(self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)])
 
     def bins(self, number: int, extent: Range) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return the edges and counts of at most `number` bins; empty without values. `extent` is their exact range.
+        """Return the edges and counts of at most `number` bins.
 
-        A bin has the values above its lower edge up to its upper edge, and the first bin also its lower edge.
+        A bin has the values above its lower edge up to its upper edge, the first also its lower edge. `extent` is the
+        exact range of the values.
         """
         if not len(self.keys):
             return (), ()
@@ -273,7 +245,7 @@ class Quantiles(Summary):
         return (extent.min, *edges.tolist(), extent.max), tuple(np.diff(ranks, prepend=0).tolist())
 
     def values(self) -> np.ndarray:
-        """Return the distinct values in order, or the midpoints of buckets; `counts` has their frequencies."""
+        """Return the distinct values in order, or the midpoints of buckets."""
         low, high = self.edges()
         return low if self.exact else low / 2 + high / 2
 
@@ -291,19 +263,18 @@ class Quantiles(Summary):
         return Quantiles(self.keys, self.counts * times, self.shift) if times else Quantiles()
 
     def _coarsen(self) -> Quantiles:
-        """Return a summary with the smallest shift that leaves at most `MAX_BUCKETS` buckets."""
         extra_shift = finest_shift(self.keys)
         if not extra_shift:
             return self
         return Quantiles(*merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
 
     def _values_at(self, indices: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return values by the index of their bucket, and by the share of the bucket below them."""
+        """Return values by bucket, and the share of it below them."""
         low, high = self._edges(self.keys[indices])
         return low if self.exact else low + (high - low) * shares
 
     def _edges(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and the upper end of buckets as doubles; both are the value if the summary is exact."""
+        """Return the lower and the upper end of buckets as doubles."""
         is_negative = keys < 0
         magnitude = np.where(is_negative, ~keys, keys)
         lower = (magnitude << self.shift).view(np.float64)
@@ -315,14 +286,14 @@ class Quantiles(Summary):
 
 
 def assign_buckets(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the bucket key of each of finite doubles, and the shift of the keys; coarsening may increase the shift."""
+    """Return the bucket key of each double, and their shift."""
     bits, shift = _drop_low_bits(doubles)
     keys = _to_ordered_keys(bits, shift)
     return np.where(keys == -1, 0, keys), shift
 
 
 def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the bits of doubles without the last ones, and the number of bits that were dropped.
+    """Return bits without the last ones, and their number.
 
     A sample shows how many bits must be dropped at least; then fewer distinct keys remain to be sorted.
     """
@@ -334,18 +305,18 @@ def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _to_ordered_keys(bits: np.ndarray, shift: int) -> np.ndarray:
-    """Convert bits of doubles, already shifted, to integers in the order of the values; -0.0 is right below 0.0."""
+    """Convert bits of doubles to integers in their order."""
     keys: np.ndarray = bits ^ ((bits >> 63) & (_MAGNITUDE_MASK >> shift))
     return keys
 
 
 def merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct keys and sums of their counts, a number or a row each; the buckets next to zero are merged."""
+    """Return distinct keys and sums of their counts."""
     return sum_by_key(np.where(keys == -1, 0, keys), counts)
 
 
 def finest_shift(keys: np.ndarray) -> int:
-    """Return the smallest shift after which ascending `keys` have at most `MAX_BUCKETS` distinct values."""
+    """Return the smallest shift that leaves few enough keys."""
     if len(keys) <= MAX_BUCKETS:
         return 0
     differing = keys[1:] ^ keys[:-1]

@@ -31,7 +31,7 @@ _HASH_SPACE = 2.0**64
 
 @dataclass(frozen=True, eq=False)
 class DistinctValues(Summary):
-    """Distinct values with the smallest hashes, at most 16,384, with their counts.
+    """Distinct values with the smallest hashes, and their counts.
 
     A value that is in the result was kept in every partition that has it, so its count is exact, and so is a text.
 
@@ -55,10 +55,7 @@ class DistinctValues(Summary):
 
     @classmethod
     def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> Self:
-        """Summarize strings or values of 64 bits, without nulls, with the count of each; values may be repeated.
-
-        `texts` has the values to display, as strings or in a type that casts to strings (None: `values`).
-        """
+        """Summarize values with counts, and the `texts` to display."""
         total = int(counts.sum())
         hashes = token_hashes(values)
         display_values = values if texts is None else texts
@@ -92,9 +89,6 @@ class DistinctValues(Summary):
         return bool((self.counts == 1).all())
 
     def __add__(self, other: DistinctValues) -> Self:
-        """Return the smallest hashes of both with the sums of their counts, and the first texts."""
-        if type(other) is not type(self):
-            return NotImplemented
         # The first texts of both are among the first texts of each. If bytes limit the texts of one, a value after its
         # last text exceeds the limit in both, too.
         counts = np.concatenate([self.counts, other.counts])
@@ -114,7 +108,7 @@ class DistinctValues(Summary):
 
 
 class DistinctTexts(DistinctValues):
-    """Distinct texts with the smallest hashes and their counts, and up to 4 MiB of the texts themselves."""
+    """Distinct texts with the smallest hashes, up to 4 MiB of text."""
 
     max_texts = _MAX_VALUES
 
@@ -125,7 +119,7 @@ def _limit_bytes(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _take_smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the smallest distinct hashes, the sums of their counts, and their first positions in `hashes`."""
+    """Return the smallest distinct hashes, their counts, and first positions."""
     distinct, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     sums = np.bincount(inverse, counts).astype(np.int64)  # exact below 2**53
     return distinct[:_MAX_VALUES], sums[:_MAX_VALUES], first[:_MAX_VALUES]
@@ -133,7 +127,7 @@ def _take_smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, 
 
 @checkpointable
 class SampledFile(NamedTuple):
-    """File of a sample: the hash and the path, or, for bytes in memory, the hash of the bytes, "" and their facts."""
+    """File of a sample: hash, path (or "") and facts of its bytes."""
 
     digest: int
     path: str
@@ -142,7 +136,7 @@ class SampledFile(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PixelSums(Summary):
-    """Exact sums over uint8 images: of each pixel or channel, and of the squares of each channel."""
+    """Exact sums over uint8 images, and sums of squares."""
 
     images: int
     sums: np.ndarray  # by pixel, of shape (channels, height, width), or by channel
@@ -155,10 +149,7 @@ class PixelSums(Summary):
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
     def statistics(self, pixels: int) -> dict[str, Any]:
-        """Return the mean and standard deviation of each channel as shares of 255, and the mean image as base64.
-
-        `pixels` is the number of pixels of an image. The mean image is None without sums by pixel.
-        """
+        """Return mean, deviation and mean image."""
         if not self.images:
             raise MediaError("no image to learn pixel_statistics from: leave it out")
         count, channels = self.images * pixels, len(self.squares)
@@ -175,26 +166,14 @@ class PixelSums(Summary):
 
 
 def mean_image(text: str) -> np.ndarray:
-    """Decode the mean image of `PixelSums.statistics` to float32 of shape (channels, height, width)."""
+    """Decode the mean image of `PixelSums.statistics`."""
     file: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
     return file
 
 
 @dataclass(frozen=True)
 class FileSample(Summary):
-    """Sample of the `limit` distinct files with the smallest hashes, and the total size of all cells.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> paths = pa.array(["a.png", "b.png", "c.png", "a.png"])
-    >>> whole = FileSample.of(paths, pa.nulls(4, pa.large_binary()), 2, len)
-    >>> parts = [FileSample.of(paths[k : k + 2], pa.nulls(2, pa.large_binary()), 2, len) for k in (0, 2)]
-    >>> parts[0] + parts[1] == parts[1] + parts[0] == whole
-    True
-    >>> whole.cells, whole.bytes, len(whole.files)
-    (4, 20, 2)
-    """
+    """Sample of files with the smallest hashes, and the total size."""
 
     limit: int = 0  # of files
     cells: int = 0
@@ -204,10 +183,7 @@ class FileSample(Summary):
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, read_facts: Callable[[pa.Buffer], Any]) -> FileSample:
-        """Summarize cells, each with a path or bytes.
-
-        ``read_facts(bytes)`` returns the facts to keep for a file; it is called only for bytes of the sample.
-        """
+        """Summarize cells, each with a path or bytes."""
         sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (path, data)]
         files: list[SampledFile] = []
         if limit:
@@ -220,9 +196,6 @@ class FileSample(Summary):
         return cls(limit, len(path), sum(sizes), _keep_files(files, limit))
 
     def __add__(self, other: FileSample) -> FileSample:
-        """Return the files with the smallest hashes of both, and sums of cells, bytes and pixels."""
-        if type(other) is not type(self):
-            return NotImplemented
         limit = max(self.limit, other.limit)
         files = _keep_files([*self.files, *other.files], limit)
         pixels = add_fields(self.pixels, other.pixels)
@@ -234,13 +207,11 @@ class FileSample(Summary):
 
 
 def _find_smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-    """Return the smallest distinct hashes, at most `limit`, and the first row of each."""
     digests, rows = np.unique(hashes, return_index=True)
     return list(zip(digests[:limit].tolist(), rows[:limit].tolist(), strict=True))
 
 
 def _keep_files(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
-    """Return the distinct files with the smallest hashes, at most `limit`."""
     # Facts are not compared: files of the same hash and path have the same facts.
     distinct = {(file.digest, file.path): file for file in files}
     return tuple(distinct[key] for key in sorted(distinct)[:limit])

@@ -35,16 +35,8 @@ def compare_counts(
 ) -> Shift:
     """Compare the row counts of two samples by bin.
 
-    Parameters
-    ----------
-    first, other : ndarray of int
-        Rows of each sample in each bin.
-    ordered : bool
-        Whether bins are in order, so that also the rows up to each bin are compared.
-    only_more : bool
-        Whether only larger shares are differences, of all bins but the last.
-    candidates : int
-        Number of classes from which the bins were chosen because `first` has many rows in them.
+    With `ordered` bins, the rows up to each bin are compared too. With `only_more`, only larger shares are differences,
+    of all bins but the last. The bins were chosen from `candidates` because `first` has many rows in them.
     """
     first_total, other_total = int(first.sum()), int(other.sum())
     if not (first_total and other_total):
@@ -66,7 +58,7 @@ def compare_counts(
 
 
 def _chance_of_excess(count: np.ndarray, total: int, other: np.ndarray, other_total: int) -> np.ndarray:
-    """Return the chance that at least `count` of `total` rows are among these ``count + other`` of all rows.
+    """Return a bound on the chance of at least `count` of `total` rows in each bin.
 
     The tail of the hypergeometric distribution is at most its first term, times the sum of a geometric series, because
     the ratio of its terms decreases. Bounds are within 10 % of the tail where it is below 0.001.

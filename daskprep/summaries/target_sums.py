@@ -34,7 +34,7 @@ _POSITION_BITS = 1 << _POSITION_SHIFT
 
 @dataclass(frozen=True, eq=False)
 class TargetSums(Summary):
-    """Buckets of a number, as in `Quantiles`, with the rows of each class of a target, or the sums of its digits."""
+    """Buckets of a number with sums of a target."""
 
     keys: np.ndarray = field(default_factory=empty_integers)  # buckets, as in `Quantiles`
     rows: np.ndarray = field(default_factory=empty_integers)  # by bucket
@@ -47,10 +47,7 @@ class TargetSums(Summary):
     def of(
         cls, values: np.ndarray, codes: np.ndarray, labels: tuple[Label, ...], digits: np.ndarray | None = None
     ) -> TargetSums:
-        """Summarize finite values and their targets.
-
-        `codes` has the index in `labels` of each value, and `digits` integers of at most 27 bits to add up (None: 1).
-        """
+        """Summarize finite values and their targets."""
         keys, shift = assign_buckets(finite_doubles(values))
         if not len(keys):
             return cls()
@@ -84,7 +81,7 @@ class TargetSums(Summary):
         return Quantiles(self.keys, self.rows, self.shift)
 
     def targets(self) -> np.ndarray:
-        """Return the sum of the target by bucket, of shape (buckets, 1), or the rows of each class."""
+        """Return the sum of the target by bucket, or the rows by class."""
         sums = self.sums.astype(np.float64)
         if not self.labels or isinstance(self.labels[0], str):
             return sums
@@ -95,7 +92,6 @@ class TargetSums(Summary):
         return total
 
     def __add__(self, other: TargetSums) -> TargetSums:
-        """Return sums by bucket with the larger shift of both, coarsened to at most `MAX_BUCKETS` buckets."""
         labels = _order_labels({*self.labels, *other.labels})
         shift = max(self.shift, other.shift)
         keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
@@ -107,12 +103,11 @@ class TargetSums(Summary):
         return repeated if times else TargetSums()
 
     def _align_columns(self, labels: tuple[Label, ...]) -> np.ndarray:
-        """Return `rows`, then the column of `sums` of each of `labels`, zeros for new ones."""
+        """Return `rows`, then the column of `sums` of each of `labels`."""
         columns = dict(zip(self.labels, self.sums.T, strict=True))
         return np.column_stack([self.rows, *(columns.get(label, np.zeros_like(self.rows)) for label in labels)])
 
     def _coarsen(self) -> TargetSums:
-        """Return a summary with at most `MAX_BUCKETS` buckets, without positions that are too low."""
         labels = _order_labels(set(self.labels))
         extra_shift = finest_shift(self.keys)
         if not extra_shift and labels == self.labels:
@@ -122,9 +117,9 @@ class TargetSums(Summary):
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
-    """Round finite numbers to 24 bits and return them as integers (digits) times 16**position, so that sums are exact.
+    """Return index of position, positions and digits of numbers.
 
-    Return the index of each number's position, all positions from the lowest to the highest, and the digits.
+    Numbers are rounded to 24 bits, and are digits times 16**position, so that sums are exact.
     """
     mantissas, exponents = np.frexp(finite_doubles(target))
     exponents -= _MANTISSA_BITS
@@ -137,7 +132,7 @@ def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...]
 
 
 def _order_labels(labels: set[Label]) -> tuple[Label, ...]:
-    """Return labels in order: classes, or all positions up to the highest, at most `_MAX_TARGET_POSITIONS`."""
+    """Return classes in order, or positions up to the highest."""
     positions = [label for label in labels if isinstance(label, int)]
     if not positions:
         return tuple(sorted(labels, key=str))
@@ -176,10 +171,7 @@ class SumTable:
         return int(self.digits.shape[2])
 
     def sums_by_fold(self, quantity: str, unit: int) -> np.ndarray:
-        """Return sums of a quantity in units of 2**(26 * `unit`): a row per value.
-
-        The first column is over all folds, and each of the next ones leaves one fold out.
-        """
+        """Return sums over all folds, then without each fold."""
         sums = np.zeros((len(self.digits), 1 + self.folds))
         for column, (name, position) in reversed(list(enumerate(self.labels))):
             if name == quantity:
@@ -191,7 +183,7 @@ class SumTable:
 
 
 class SpilledSums(NamedTuple):
-    """Sums in a file: the digits of a value are a row of `file`, of shape (labels, folds)."""
+    """Sums in a file, a row of shape (labels, folds) for each value."""
 
     labels: DigitLabels
     folds: int
@@ -200,16 +192,7 @@ class SpilledSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ValueSums(Summary):
-    """Exact sums of quantities by distinct value of a column and by fold.
-
-    Examples
-    --------
-    >>> values = pa.array(["a", "b", "a"]).dictionary_encode()
-    >>> sums = ValueSums.of(values, np.array([0, 0, 1], np.uint8), 2, {"y": np.array([0.1, 2.0, 0.2])})
-    >>> [part] = (sums + sums).parts()
-    >>> part.values.to_pylist(), part.sums_by_fold("y", 0).tolist()
-    (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 0.0, 4.0]])
-    """
+    """Exact sums of quantities by distinct value of a column and by fold."""
 
     chunks: tuple[SumTable, ...] = ()  # sums in memory; a value may be in several chunks
     spilled: tuple[SpilledSums, ...] = ()  # sums in files
@@ -218,10 +201,7 @@ class ValueSums(Summary):
     def of(
         cls, values: pa.DictionaryArray, folds: np.ndarray, fold_count: int, quantities: Mapping[str, np.ndarray]
     ) -> ValueSums:
-        """Summarize rows by their value and their fold number, which is below `fold_count`.
-
-        `quantities` has numbers by row; NaN is left out.
-        """
+        """Summarize numbers of rows, if not NaN, by value and fold number."""
         distinct = len(values.dictionary)
         cells = values.indices.to_numpy().astype(np.int64) * fold_count + folds
         columns: dict[tuple[str, int], np.ndarray] = {}
@@ -243,7 +223,7 @@ class ValueSums(Summary):
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
 
     def limit_memory(self, folder: str | None) -> ValueSums:
-        """Return equal sums with at most 64 MB in memory and the rest in `folder`."""
+        """Return equal sums with at most 64 MB in memory."""
         chunks = self.chunks
         if len(chunks) > 1:
             labels = {label for chunk in chunks for label in chunk.labels}
@@ -257,7 +237,7 @@ class ValueSums(Summary):
         return ValueSums((), (*self.spilled, *spilled))
 
     def parts(self) -> Iterator[SumTable]:
-        """Yield the sums in parts with the same labels; each value is in one part only."""
+        """Yield the sums in parts, each value in one of them."""
         all_labels = [*(chunk.labels for chunk in self.chunks), *(sums.labels for sums in self.spilled)]
         labels = _keep_high_positions({label for labels in all_labels for label in labels})
         in_memory = _sum_chunks(self.chunks, labels) if self.chunks else None
@@ -283,7 +263,7 @@ class ValueSums(Summary):
 
 
 def _keep_high_positions(labels: Collection[tuple[str, int]]) -> DigitLabels:
-    """Return labels in order, without the positions that are too far below the highest of their quantity."""
+    """Return labels in order, without low positions."""
     highest: dict[str, int] = {}
     for name, position in labels:
         highest[name] = max(position, highest.get(name, position))
@@ -291,13 +271,12 @@ def _keep_high_positions(labels: Collection[tuple[str, int]]) -> DigitLabels:
 
 
 def _shrink_dtype(digits: np.ndarray) -> np.ndarray:
-    """Convert integers to the smallest sufficient type."""
     lowest = min(int(digits.min()), -1 - int(digits.max()))
     return digits.astype(np.min_scalar_type(lowest))
 
 
 def _sum_chunks(chunks: tuple[SumTable, ...], labels: DigitLabels | None = None) -> SumTable:
-    """Return one table with the sums of chunks; a value occurs at most once in each chunk."""
+    """Return one table with the sums of chunks."""
     labels = labels or _keep_high_positions({label for chunk in chunks for label in chunk.labels})
     encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
     total = np.zeros((len(encoded[0].dictionary), len(labels), chunks[0].folds), np.int64)

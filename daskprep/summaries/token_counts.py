@@ -32,10 +32,7 @@ LONG_TOKEN_BYTES = 512
 
 
 def token_hashes(tokens: pa.Array) -> np.ndarray:
-    """Return a uint64 hash of each token: of the UTF-8 bytes of strings, or of the bits of 64-bit values.
-
-    The array must not have nulls. Different tokens may have the same hash.
-    """
+    """Return a uint64 hash of each token; the array must not have nulls."""
     if not pa.types.is_string(tokens.type):
         return mix(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
     hashes = np.empty(len(tokens), np.uint64)
@@ -46,7 +43,7 @@ def token_hashes(tokens: pa.Array) -> np.ndarray:
 
 
 def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
-    """Return a uint64 hash of the length and the bytes of each string; strings over 512 bytes use BLAKE2."""
+    """Return a uint64 hash of each string."""
     _, offset_buffer, data = tokens.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(tokens) + 1, 4 * tokens.offset).astype(np.int64)
     lengths = np.diff(offsets)
@@ -71,8 +68,8 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
 def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:
     """Return the indices that sort tokens by their UTF-8 bytes.
 
-    The sort keys are integers of the first eight bytes after the common prefix, ten times as fast as comparing strings.
-    Only tokens with equal keys are compared as strings.
+    Integers of the first eight bytes after the common prefix take a tenth of the time of comparing strings, which only
+    tokens with equal integers need.
     """
     if not len(tokens):
         return np.zeros(0, np.int64)
@@ -88,10 +85,7 @@ def argsort_bytes(tokens: pa.StringArray) -> np.ndarray:
 
 
 def _leading_words(tokens: pa.StringArray) -> np.ndarray:
-    """Return the first eight bytes of each token after the common prefix, as integers in the order of the bytes.
-
-    The prefix is skipped in steps of eight bytes.
-    """
+    """Return eight bytes after the common prefix, as integers."""
     offsets = np.frombuffer(tokens.buffers()[1], np.int32)[tokens.offset : tokens.offset + len(tokens) + 1]
     text = np.frombuffer(tokens.buffers()[2] or b"", np.uint8)
     # A word starts at every byte: words overlap.
@@ -121,7 +115,7 @@ Entries = tuple[pa.Array, np.ndarray]
 
 @dataclass(frozen=True)
 class SpilledCounts:
-    """File of tokens and counts: one Arrow record batch per shard, in shard order."""
+    """File of tokens and counts, with a record batch per shard."""
 
     path: str
     entries: int  # tokens
@@ -143,12 +137,12 @@ class SpilledCounts:
 
 
 def shard_numbers(tokens: pa.Array) -> np.ndarray:
-    """Return the shard number of each token, as uint8."""
+    """Return the shard number of each token."""
     return (token_hashes(tokens) >> np.uint64(56)).astype(np.uint8)
 
 
 def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """Return tokens and counts in shard order, and the 257 borders between the shards."""
+    """Return tokens and counts in shard order, and the borders."""
     shards = shard_numbers(tokens)
     order = np.argsort(shards, kind="stable")
     borders = np.concatenate([[0], np.cumsum(np.bincount(shards, minlength=SHARDS))])
@@ -156,10 +150,7 @@ def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.nd
 
 
 def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
-    """Write tokens and counts, a number or a row of numbers per token, to a new file in `folder`.
-
-    Raise StorageFullError, and remove the file, if the disk is full.
-    """
+    """Write tokens, with a count or counts each, to a file in `folder`."""
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.from_numpy_dtype(counts.dtype)
@@ -185,7 +176,7 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
 
 
 def shard_groups(entries: int, group_entries: int) -> Iterator[range]:
-    """Yield ranges of shards with about `group_entries` of the `entries` in all files together."""
+    """Yield ranges of shards of about `group_entries` each."""
     groups = min(SHARDS, max(1, -(-entries // group_entries)))
     borders = np.linspace(0, SHARDS, groups + 1).astype(int).tolist()
     yield from itertools.starmap(range, itertools.pairwise(borders))
@@ -234,32 +225,26 @@ class TokenCounts(Summary):
 
     @classmethod
     def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
-        """Summarize distinct tokens, such as the dictionary of a column, with the count of each; zeros are dropped."""
+        """Summarize distinct tokens with the count of each; zeros are dropped."""
         kind = dictionary.type
-        if not (pa.types.is_string(kind) or (pa.types.is_primitive(kind) and kind.bit_width == 64)):
-            raise TypeError(f"Tokens are strings or values of 64 bits, not {kind}: cast them first.")
         counts = np.ascontiguousarray(counts, dtype=np.int64)
-        if dictionary.null_count or len(dictionary) != len(counts) or (len(counts) and counts.min() < 0):
-            raise ValueError("Counting takes one count of at least 0 for each token, and no null tokens.")
         if kind == pa.float64():
             dictionary = pc.add(dictionary, 0.0)
-        dictionary, counts = (
-            (_copy_tokens(dictionary), counts) if counts.all() else _filter_entries(counts != 0, dictionary, counts)
-        )
-        total = int(counts.sum())
-        chunks = ((dictionary, counts),) if len(counts) else ()
-        return cls(kind, chunks, total=total)
+        entries = (_copy_tokens(dictionary), counts)
+        if not counts.all():
+            entries = _filter_entries(counts != 0, dictionary, counts)
+        return cls(kind, (entries,) if len(entries[1]) else (), total=int(counts.sum()))
 
     @classmethod
     def of_each(cls, dictionary: pa.StringArray, counts: Iterable[np.ndarray]) -> list[TokenCounts]:
-        """Summarize several counts of the same tokens, such as by fold; they share one array, which is hashed once."""
+        """Summarize several counts of the same tokens."""
         shared = _copy_tokens(dictionary)
         chunks = (_drop_unused(shared, part_counts, MIN_SHARED_FRACTION) for part_counts in counts)
         return [cls(shared.type, (chunk,) if len(chunk[1]) else (), total=int(chunk[1].sum())) for chunk in chunks]
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
-        """Return the counts of cells that are one token each, plain or dictionary-encoded, without missing cells."""
+        """Return the counts of cells that are one token each."""
         if pa.types.is_dictionary(cells.type):
             codes = plain_values(cells.indices.drop_null() if cells.null_count else cells.indices)
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
@@ -268,11 +253,10 @@ class TokenCounts(Summary):
 
     @property
     def entries(self) -> int:
-        """Number of tokens in memory; a token counts once for each chunk that it is in."""
+        """Number of tokens in memory, once for each chunk that has them."""
         return sum(len(counts) for _, counts in self.chunks)
 
     def __mul__(self, times: int) -> TokenCounts:
-        """Return the counts multiplied by `times`, also of files when they are read; empty for 0."""
         if not times:
             return TokenCounts(self.token_type)
         chunks = tuple((tokens, counts * times) for tokens, counts in self.chunks)
@@ -280,9 +264,6 @@ class TokenCounts(Summary):
         return replace(self, chunks=chunks, spilled=spilled, total=self.total * times)
 
     def __add__(self, other: TokenCounts) -> TokenCounts:
-        """Collect chunks and files of both; beyond limits, add up equal tokens. TypeError for other types of tokens."""
-        if self.token_type != other.token_type:
-            raise TypeError(f"Cannot merge counts of {self.token_type} and of {other.token_type} tokens.")
         if not other.total:
             return self
         chunks, spilled = self.chunks + other.chunks, self.spilled + other.spilled
@@ -299,7 +280,7 @@ class TokenCounts(Summary):
         return replace(self, chunks=((tokens, counts),), compacted_entries=len(counts))
 
     def limit_memory(self, folder: str | None) -> TokenCounts:
-        """Return equal counts; beyond two million tokens or 64 MB, all tokens in memory move to a file in `folder`.
+        """Return equal counts, in a file if there are too many tokens.
 
         `rank` and `frequencies` read the files, in any process with access to the folder. The caller removes them.
         """
@@ -323,10 +304,7 @@ class TokenCounts(Summary):
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
     def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
-        """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending.
-
-        `most_common` limits the number of tokens, `min_frequency` their count.
-        """
+        """Return distinct tokens and counts, the most frequent first."""
         selected: list[Entries] = []
         for part in self.parts():
             # A token is in one part only, so its rank in the result cannot be better than in its part.
@@ -349,13 +327,13 @@ class TokenCounts(Summary):
         return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
-        """Return the most frequent token, the first by bytes or value among ties; None without tokens."""
+        """Return the most frequent token, or None."""
         tokens, _ = self.rank(most_common=1)
         value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
-        """Return the count of each of an array of distinct tokens, 0 for tokens that do not occur."""
+        """Return the count of each of an array of distinct tokens."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist()
@@ -386,12 +364,12 @@ def _copy_tokens(tokens: pa.Array) -> pa.Array:
 
 
 def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
-    """Return whether the tokens of several counts are in memory, and few enough to merge them there."""
+    """Return whether several counts can be merged in memory."""
     return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
 
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return several counts after `limit_memory`; all tokens are hashed in one pass, and the results share them."""
+    """Return several counts after `limit_memory`."""
     all_fit = fit_in_memory(parts) and all(part._fits_in_memory() for part in parts)
     if not all_fit or not any(part._has_grown() for part in parts):
         return [part.limit_memory(folder) for part in parts]
@@ -406,7 +384,7 @@ def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> l
 
 
 def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
-    """Yield the sum of all parts, then the sums without each part but the last; tokens are hashed in one pass."""
+    """Yield the sum, then sums without each part but the last."""
     tokens, encoded_parts = _encode_parts(parts)
     total = sum((_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts), np.zeros(len(tokens), np.int64))
     order = _argsort_tokens(tokens)
@@ -420,7 +398,7 @@ def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
 
 
 def _drop_unused(tokens: pa.Array, counts: np.ndarray, min_fraction: float = 1.0) -> Entries:
-    """Drop tokens with a count of 0, unless the fraction of other tokens is at least `min_fraction`."""
+    """Drop tokens with a count of 0, unless few tokens have one."""
     if np.count_nonzero(counts) >= min_fraction * len(counts):
         return tokens, counts
     return _filter_entries(counts != 0, tokens, counts)
@@ -433,10 +411,7 @@ def _sum_chunks(chunks: Sequence[Entries]) -> Entries:
 
 
 def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
-    """Return the distinct tokens of several counts, and for each part the codes and counts of its entries.
-
-    A code is the position of a token among the distinct ones.
-    """
+    """Return distinct tokens, and the codes and counts of each part."""
     empty = pa.array([], parts[0].token_type)
     tokens, codes = _encode_arrays([empty, *(tokens for part in parts for tokens, _ in part.chunks)])
     counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]
@@ -445,10 +420,7 @@ def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np
 
 
 def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Return the distinct tokens of arrays, and the code of each token: its position among the distinct ones.
-
-    An array that occurs several times is hashed once.
-    """
+    """Return the distinct tokens of arrays, and the code of each token."""
     shared = {id(array): array for array in arrays}
     encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
     codes = np.concatenate([np.zeros(0, np.int32), *(plain_values(chunk.indices) for chunk in encoded)])
@@ -458,7 +430,6 @@ def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
 
 
 def _sum_by_code(codes: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
-    """Return the sum of counts of each code below `tokens`."""
     # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
     return np.bincount(codes, weights=counts, minlength=tokens).astype(np.int64)
 
@@ -471,7 +442,7 @@ def _concat_entries(entries: list[Entries]) -> Entries:
 def _take_most_frequent(
     tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None
 ) -> Entries:
-    """Return the `most_common` entries with at least `min_frequency` counts, unsorted; ties prefer smaller tokens."""
+    """Return the `most_common` entries, unsorted."""
     if min_frequency is not None and min_frequency > 1:
         tokens, counts = _filter_entries(counts >= min_frequency, tokens, counts)
     if most_common is None or most_common >= len(counts):

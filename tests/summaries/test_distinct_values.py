@@ -68,7 +68,7 @@ def test_merging_equals_summarizing_all_values():
     assert both == right + left == once("a", "b", "b", "d", "b", "c", "e")
     assert counts(both) == {"a": 1, "b": 3, "c": 1, "d": 1, "e": 1}
     assert left * 3 == left + left + left
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError):
         left + Lengths()
 
 

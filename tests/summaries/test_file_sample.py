@@ -36,7 +36,7 @@ def test_merging_keeps_the_larger_limit() -> None:
 
 
 def test_merging_another_summary_raises() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(AttributeError):
         operator.add(FileSample(), Rejects())
 
 

@@ -196,30 +196,6 @@ def test_slice_of_a_large_dictionary_pickles_small() -> None:
     assert len(pickle.dumps(TokenCounts.of(words.slice(5, 10), np.ones(10)))) < 5_000
 
 
-@pytest.mark.parametrize(
-    ("tokens", "counts"),
-    [(["a"], [1, 2]), (["a"], [-1]), (["a", None], [1, 1])],
-)
-def test_invalid_counts_raise(tokens: list[str | None], counts: list[int]) -> None:
-    with pytest.raises(ValueError, match="one count of at least 0 for each token, and no null"):
-        TokenCounts.of(pa.array(tokens), np.array(counts))
-
-
-def test_negative_count_among_others_raises() -> None:
-    with pytest.raises(ValueError, match="count"):
-        TokenCounts.of(pa.array(["a", "b"]), np.array([-1, 2]))
-
-
-def test_other_types_raise() -> None:
-    with pytest.raises(TypeError, match=r"not dictionary<.*cast them first"):
-        TokenCounts.of(pa.array(["a"]).dictionary_encode(), np.array([1]))
-    for other in (pa.array([True]), pa.array([1], pa.int32()), pa.array([b"12345678"], pa.binary(8))):
-        with pytest.raises(TypeError, match="cast them first"):
-            TokenCounts.of(other, np.array([1]))
-    with pytest.raises(TypeError, match="counts of string and of int64 tokens"):
-        counted(["a"]) + TokenCounts(pa.int64())
-
-
 def check_many_tokens(report: dict[str, Any], tokens: int) -> None:
     repeated = range(tokens - 2000, 0, -2000)
     ordinary = [number for number in range(30_000) if number == 0 or number % 2000]
