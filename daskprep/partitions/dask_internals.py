@@ -40,12 +40,12 @@ Scheduler = Callable[..., Any]
 
 
 def avoid_tokenizing(graph: Any) -> Any:
-    """Return a graph for a client with a random token: computing a token would hash all arguments of tasks."""
+    """Return a graph with a random token: Dask's would hash all arguments."""
     return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
 
 def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Return the keys of all tasks of a graph that the value of `key` depends on, with its own task; not of values."""
+    """Return the keys of all tasks that the value of `key` depends on."""
     nodes, _ = cull(graph, [key])
     return {task_key for task_key, node in nodes.items() if istask(node)}
 
@@ -60,7 +60,7 @@ def chosen_scheduler() -> Scheduler:
 
 
 def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
-    """Return the executor configured as the scheduler and its number of concurrent tasks; None for other schedulers."""
+    """Return the configured executor and its number of concurrent tasks."""
     if not isinstance(get, functools.partial):
         return None
     if get.func is get_async:
@@ -71,7 +71,7 @@ def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
 
 
 def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
-    """Return the result or the error of a function on every worker, by address; TimeoutError after `seconds`."""
+    """Return the result or the error of a function on every worker, by address."""
     outcomes: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
@@ -93,7 +93,7 @@ def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, sec
 
 @contextmanager
 def secede_while_waiting() -> Iterator[None]:
-    """Release the thread of a worker's task for other tasks while the task waits for them; elsewhere do nothing."""
+    """Release the thread of a worker's task while the task waits for others."""
     distributed = sys.modules["distributed"]
     try:
         distributed.secede()

@@ -50,16 +50,13 @@ class PartitionRequest(NamedTuple):
 
 
 class PartitionExecutor(ABC):
-    """Base class of executors, which run a job for requested partitions."""
+    """Base class of executors of requested partitions."""
 
     is_distributed = False
     _pool: ThreadPoolExecutor
 
     def is_shut_down(self) -> bool:
-        """Return whether no more results will come: the executor is closed, or Python is shutting down.
-
-        Python waits for threads before it calls exit handlers, so waiting threads have to check this.
-        """
+        """Return whether no more results will come, as Python waits for its threads first."""
         try:
             self._pool.submit(int)
         except RuntimeError:
@@ -68,36 +65,35 @@ class PartitionExecutor(ABC):
 
     @abstractmethod
     def concurrency(self) -> int:
-        """Return the number of partitions that run at a time, with the current threads or workers."""
+        """Return the number of partitions that run at a time."""
 
     @abstractmethod
     def submit(self, request: PartitionRequest) -> Future[Any]:
         """Start a request, and return the future of its result."""
 
     def release(self, request: PartitionRequest) -> None:  # noqa: B027 threads keep no results
-        """Release the result of a request on the workers, as this executor no longer needs it."""
+        """Release the result of a request on the workers."""
 
     @abstractmethod
     def close(self) -> None:
-        """Cancel pending requests, and wait for the requests that run in this process."""
+        """Cancel pending requests, and wait for running ones."""
 
 
 def open_executor(
     job: Job, client: Any = None, threads: int | None = None, annotations: Mapping[str, Any] = MappingProxyType({})
 ) -> PartitionExecutor:
-    """Return an executor on the cluster of `client` or of the active client, or else on threads of this process."""
+    """Return an executor on a cluster or on threads."""
     client = None if job.work.source.in_memory else client or active_client()
     return ThreadExecutor(job, threads or CPU_COUNT) if client is None else ClusterExecutor(job, client, annotations)
 
 
 def current_annotations() -> Mapping[str, Any]:
     """Return the active annotations of ``dask.annotate``."""
-    dask_annotations: Mapping[str, Any] = dask.get_annotations()
-    return dask_annotations
+    return dask.get_annotations()
 
 
 class ThreadExecutor(PartitionExecutor):
-    """An executor on threads of this process; for a Dask frame, a thread computes all tasks of a partition."""
+    """An executor on threads of this process."""
 
     def __init__(self, job: Job, threads: int) -> None:
         self.job = job
@@ -115,7 +111,7 @@ class ThreadExecutor(PartitionExecutor):
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, request: PartitionRequest) -> Any:
-        """Read and process the partition of a request on this thread, and return the result."""
+        """Return the result of a request, computed on this thread."""
         job, work = self.job, self.job.work
         if self._graph is None:
             table = work.source._read(request.number, work.columns)
@@ -128,7 +124,7 @@ class ThreadExecutor(PartitionExecutor):
 
 
 class ClusterExecutor(PartitionExecutor):
-    """An executor on the workers of a cluster, which fetches results directly from the workers.
+    """An executor on the workers of a cluster.
 
     `Work.shared` is sent once. A partition that several clients request is encoded once while one of them has a future
     of it. So the future of a request with `then` is kept until `release`.
@@ -137,7 +133,6 @@ class ClusterExecutor(PartitionExecutor):
     is_distributed = True
 
     def __init__(self, job: Job, client: Any, annotations: Mapping[str, Any]) -> None:
-        """Send `job.work.shared` to the scheduler; only annotations about placement and retries are applied."""
         self.job = job
         self._annotations = {name: value for name, value in annotations.items() if name in _ANNOTATIONS}
         self._client = client
@@ -155,7 +150,7 @@ class ClusterExecutor(PartitionExecutor):
             (self._shared,) = self._get({shared: DataNode(shared, job.work.shared)}, [shared])
 
     def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
-        """Send a graph to the scheduler, with the annotations, and return the futures of `keys` in order."""
+        """Send a graph to the scheduler, and return the futures of `keys`."""
         # The annotations of the thread that created the executor: other threads, which submit, have none.
         annotations = {name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()}
         futures: list[Any] = self._client.get(avoid_tokenizing(layer), keys, sync=False, **annotations, **options)
@@ -166,7 +161,7 @@ class ClusterExecutor(PartitionExecutor):
         return max(1, sum(threads.values()))
 
     def submit(self, request: PartitionRequest) -> Future[Any]:
-        """Send the tasks of a request, and return the future of its result; earlier requests have priority."""
+        """Send the tasks of a request; earlier requests have priority."""
         outer: Future[Any] = Future()
         keys, layer = self._layer(request)
         futures = self._get(layer, keys, priority=-request.sequence_number)
@@ -176,7 +171,7 @@ class ClusterExecutor(PartitionExecutor):
         return outer
 
     def _layer(self, request: PartitionRequest) -> tuple[list[Any], Layer]:
-        """Return the keys of the futures to keep, with the result last, and the graph of one partition."""
+        """Return the keys of the futures to keep, and the graph of a partition."""
         job, work, key = self.job, self.job.work, self._key(request)
         layer: Layer = {}
         run: Callable[..., Any] = run_on_fragment
@@ -200,7 +195,7 @@ class ClusterExecutor(PartitionExecutor):
         return self._result_prefix, request.epoch, request.number
 
     def _fetch_soon(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
-        """Fetch the result on a thread of the pool, since this callback must not block the client's threads."""
+        """Fetch the result on a thread, not to block the client's threads."""
         try:
             with self._lock:
                 if not self._closed:
@@ -209,7 +204,7 @@ class ClusterExecutor(PartitionExecutor):
             outer.set_exception(error)
 
     def _fetch(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
-        """Copy the result or the error of a cluster's `future` to the `outer` one, and release the former."""
+        """Copy the result or the error of `future` to the `outer` one."""
         try:
             result = self._client.gather(future, direct=True)
         except BaseException as error:
@@ -228,7 +223,6 @@ class ClusterExecutor(PartitionExecutor):
             future.release()
 
     def close(self) -> None:
-        """Release all futures, cancel pending fetches, and wait for the running ones."""
         with self._lock:
             self._closed = True
             futures = [future for kept_futures in self._futures.values() for future in kept_futures]
@@ -239,7 +233,7 @@ class ClusterExecutor(PartitionExecutor):
 
 
 def check_independent_partitions(source: Source, columns: Sequence[str]) -> None:
-    """Raise ConfigError if partitions of a Dask frame have tasks in common.
+    """Raise ConfigError if partitions share tasks.
 
     Requested one by one, these tasks would run several times, and a join or a shuffle returns rows in a different order
     each time.
@@ -257,7 +251,7 @@ def check_independent_partitions(source: Source, columns: Sequence[str]) -> None
 
 
 class _FrameGraph:
-    """The optimized graph of a Dask frame, culled to the tasks of one partition at a time."""
+    """The optimized graph of a Dask frame, by partition."""
 
     def __init__(self, work: Work) -> None:
         frame = work.source.frame[list(work.columns)].optimize()

@@ -35,7 +35,7 @@ PartitionFunction = Callable[[Any, Any, pa.Table], Any]
 
 
 class LazyArguments:
-    """Arguments that tasks compute: `node` is the key of their list, one for each partition, in the graph `layer`."""
+    """Arguments that tasks compute, as the list `node` of `layer`."""
 
     def __init__(self, node: str, layer: Mapping[Any, Any]) -> None:
         self.node = node
@@ -47,7 +47,7 @@ Arguments = Sequence[Any] | LazyArguments
 
 @dataclass(frozen=True)
 class Work:
-    """A call of ``function(shared, argument, table)`` for every partition of a source, on a table of `columns`.
+    """A call of a function for every partition of a source.
 
     `shared` is the same for all partitions, and one node of the graph; `arguments` has one item for each partition.
     """
@@ -59,7 +59,7 @@ class Work:
     arguments: Arguments
 
     def run_on(self, partition: int) -> Any:
-        """Return the result of the function for a partition, which is read in this process."""
+        """Return the result for a partition, which is read in this process."""
         assert not isinstance(self.arguments, LazyArguments)
         table = self.source._read(partition, self.columns)
         return self.function(self.shared, self.arguments[partition], table)
@@ -68,7 +68,7 @@ class Work:
 def partition_layer(
     work: Work, name: str, *, separate_tasks: bool = False, leading_columns: Sequence[str] | None = None
 ) -> tuple[Layer, list[tuple[str, int]]]:
-    """Return the graph of one task for each partition, and the keys of these tasks in order.
+    """Return the graph of one task a partition, and the keys.
 
     With `separate_tasks`, the tasks that read a Dask frame are not shared with later graphs: Dask would keep every
     partition from its first use to its last. With `leading_columns`, results are frames, which get these columns and
@@ -105,7 +105,7 @@ def add_value(layer: Layer, name: str, value: Any) -> TaskRef:
 def add_tasks(
     layer: Layer, name: str, function: Callable[..., Any], argument_lists: Iterable[Sequence[Any]]
 ) -> list[tuple[str, int]]:
-    """Add a task that calls `function` for each list of arguments to `layer`, and return the tasks' keys in order."""
+    """Add a task for each list of arguments, and return the keys."""
     prefix, keys = unique_name(name), list[tuple[str, int]]()
     for i, arguments in enumerate(argument_lists):
         keys.append((prefix, i))
@@ -114,12 +114,12 @@ def add_tasks(
 
 
 def reference_results(keys: Sequence[Any]) -> List:
-    """Return references to the results of `keys` as a list, for an argument of a task."""
+    """Return references to the results of `keys` as a list."""
     return List(*[TaskRef(key) for key in keys])
 
 
 def unique_name(name: str) -> str:
-    """Return a unique name for tasks; Dask's dashboard groups them by the part before the hexadecimal digits."""
+    """Return a unique name for tasks; Dask groups by its start."""
     return f"{name}-{uuid.uuid4().hex}"
 
 
@@ -129,18 +129,17 @@ def identity(value: Any) -> Any:
 
 
 def run_on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
-    """Return the result of a partition function for a partition of a Dask frame."""
+    """Return the result for a partition of a Dask frame."""
     keep_freed_memory()
     return function(shared, argument, table_from_pandas(frame, columns))
 
 
 def _run_and_prepend(leading_columns: list[str], *task: Any) -> pd.DataFrame:
-    frame = task[3]
-    return prepend_columns(frame, leading_columns, run_on_frame(*task))
+    return prepend_columns(task[3], leading_columns, run_on_frame(*task))
 
 
 def prepend_columns(frame: pd.DataFrame, leading_columns: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
-    """Return the results, a row for each row of `frame`, with its index and with `leading_columns` as first columns."""
+    """Return results with the index and first columns of `frame`."""
     combined = results.set_axis(frame.index)
     for position, name in enumerate(leading_columns):
         if name in combined.columns:
@@ -150,14 +149,14 @@ def prepend_columns(frame: pd.DataFrame, leading_columns: Sequence[str], results
 
 
 def run_on_fragment(function: Callable[..., Any], shared: Any, argument: Any, fragment: Any, columns: list[str]) -> Any:
-    """Return the result of a partition function for a fragment, which is read here."""
+    """Return the result for a fragment, which is read here."""
     keep_freed_memory()
     return function(shared, argument, fragment.read(columns))
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Undo the malloc setting of Dask's nannies, once in a process, and return whether it was undone.
+    """Undo the malloc setting of Dask's nannies.
 
     Other settings stay. With Dask's, encoding spends a third of its time on memory that glibc requests repeatedly.
     """
@@ -183,10 +182,7 @@ def build_chunked_array(
     rows: Sequence[int],
     like: np.ndarray,
 ) -> Any:
-    """Return a lazy Dask array with a chunk for each argument, which ``function(shared, argument)`` returns.
-
-    `rows` are the numbers of rows of the chunks, and `like` is an empty array of the same dtype and row shape.
-    """
+    """Return a lazy Dask array of a function's chunks of `rows` rows, `like` an array."""
     from dask.array import Array  # noqa: PLC0415 as above
 
     prefix, tail, layer = unique_name(name), (0,) * (like.ndim - 1), Layer()

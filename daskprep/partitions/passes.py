@@ -66,7 +66,7 @@ _MIN_SEPARATE_RATIO = 0.8
 def map_partitions(
     work: Work, name: str, *, checkpoint: Checkpoint | None = None, advance: Advance | None = None
 ) -> list[Any]:
-    """Run a function over every partition and return its small results in order.
+    """Run a function over every partition, and return small results.
 
     `name` is the prefix of the tasks' keys. With `checkpoint`, results of tasks are kept in files, and results from an
     interrupted pass are read from them. `advance` is called in this process with each result when its task finishes, in
@@ -91,7 +91,7 @@ def run_tasks(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``function(shared, argument)`` for every argument; results and `advance` are as in `map_partitions`."""
+    """Return ``function(shared, argument)`` for every argument."""
     if not arguments:
         return []
     layer = Layer()
@@ -114,7 +114,7 @@ def run_two_stages(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``make(source)`` for every source, and return the results of ``use(argument, values)`` for every argument.
+    """Return ``use(argument, values)`` for every argument, with values of ``make(source)``.
 
     `make` returns a mapping. `needs` has for each argument the (number of the source, key) of its values. Values that
     no task needs any more are released while other sources are pending. Only for schedulers in this process: on a
@@ -139,7 +139,7 @@ def map_reduce(
     checkpoint: Checkpoint | None = None,
     advance: Advance | None = None,
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """Run a function over every partition, merge its values by key in a tree; return small results and finished values.
+    """Run a function over every partition, and merge by key; return small results too.
 
     The function returns a pair: a small result, and a mapping with a value for each of `keys`. ``merge(values)`` merges
     up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)`` returns the value of the key, as
@@ -169,10 +169,7 @@ def map_reduce(
 
 
 def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
-    """Run a function over every partition, and return ``combine(results)``: one argument of a later pass for each.
-
-    For sources not in memory the arguments are lazy, and become a node of the graph of that pass.
-    """
+    """Return arguments of a later pass, lazy unless rows are in memory."""
     if work.source.in_memory:
         return combine(run_on_threads(work.run_on, work.source.npartitions))
     layer, keys = partition_layer(work, name, separate_tasks=True)
@@ -182,10 +179,7 @@ def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[
 
 
 def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, Any]:
-    """Return one array for each key of the function's results: NumPy for sources in memory, else lazy Dask arrays.
-
-    The function returns a dict of arrays for a partition; ``like()`` returns empty arrays of equal dtypes and shapes.
-    """
+    """Return an array for each key of the results, of dtypes and shapes in ``like()``."""
     source = work.source
     if source.in_memory:
         parts = run_on_threads(work.run_on, source.npartitions)
@@ -210,7 +204,7 @@ def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) ->
 
 
 def build_frame(work: Work, *, meta: pd.DataFrame, leading_columns: Sequence[str]) -> Any:
-    """Return a lazy Dask frame of the pandas frames that the function returns, one for each partition.
+    """Return a lazy Dask frame of the function's frames.
 
     `meta` is a result without rows. Results for a Dask frame get its index, and its `leading_columns` as first columns.
     """
@@ -225,14 +219,14 @@ def build_frame(work: Work, *, meta: pd.DataFrame, leading_columns: Sequence[str
 
 
 class _UntokenizedLayer(UserDict[Any, Any]):
-    """A graph layer that Dask does not hash to name it, which takes long for large models, and fails for some."""
+    """A graph layer that Dask does not hash."""
 
     def __dask_tokenize__(self) -> str:
         return str(next(iter(self)))  # a name that no other graph has
 
 
 def _grouped_layer(work: Work, name: str, gather: Gather, checkpoint: Checkpoint | None) -> tuple[Layer, list[Any]]:
-    """Return a graph and its keys; each task gathers results of several partitions, or of one of a Dask frame."""
+    """Return a graph of tasks for several partitions, and its keys."""
     if work.source.is_dask:
         shared = (gather, work.function, work.shared)
         return partition_layer(replace(work, function=_gather_partition, shared=shared), name)
@@ -251,7 +245,7 @@ def _grouped_layer(work: Work, name: str, gather: Gather, checkpoint: Checkpoint
 
 
 def _pickle_for_cluster(lists: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
-    """Return the arguments of tasks, each list as one pickle on a cluster, unless that would repeat shared objects."""
+    """Return arguments as one pickle a task on a cluster."""
     sample = lists[:2]
     if not is_distributed() or len(_dump(sample)) < _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample):
         return lists
@@ -280,7 +274,7 @@ def _concatenate(lists: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def _advance_per_result(advance: Advance | None, extract: Callable[[Any], Iterable[Any]] = iter) -> Advance | None:
-    """Return a function that calls `advance` with each result in ``extract(result of a task)``; None for None."""
+    """Return `advance` for each extracted result."""
     if advance is None:
         return None
 
@@ -298,7 +292,7 @@ def _fold_in_memory(
     keys: Sequence[Hashable],
     advance: Advance | None,
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """Return the results of `map_reduce` for a source in memory, computed on threads of this process."""
+    """Return the results of `map_reduce` for rows in memory."""
     groups = group_partitions(work.source.npartitions, CPU_COUNT)
     gathered = run_on_threads(
         lambda i: merger(map(work.run_on, groups[i])), len(groups), _advance_per_result(advance, itemgetter(0))
@@ -316,18 +310,18 @@ def _finish_key(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequen
 
 
 def _unwrap_chunk(part: Any) -> Mapping[Any, Any]:
-    """Return a chunk, either alone or as the second item of the list that a task gathered."""
+    """Return a chunk, alone or as the second item of a gathered list."""
     chunk: Mapping[Any, Any] = part[1] if isinstance(part, list) else part
     return chunk
 
 
 def split_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Return the items in batches of `size`, except for the last batch."""
+    """Return the items in batches of `size`."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def group_partitions(count: int, threads: int | None = None, size: int | None = None) -> list[range]:
-    """Return ranges of `count` partitions, one per task: `size` partitions each, or about 8 tasks for each thread."""
+    """Return ranges of partitions, one for each task."""
     tasks = _TASKS_PER_THREAD * (worker_threads()[1] if threads is None else threads)
     size = size or max(1, count // (tasks or _DEFAULT_TASKS))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
@@ -342,7 +336,7 @@ def run_on_fragments(
     partition_range: range,
     checkpoint: Checkpoint | None,
 ) -> list[Any]:
-    """Return the gathered results of a function for (argument, fragment) pairs, one fragment in memory at a time."""
+    """Return the gathered results for (argument, fragment) pairs."""
 
     def make() -> list[Any]:
         return gather(run_on_fragment(function, shared, argument, fragment, columns) for argument, fragment in pairs)
@@ -351,22 +345,19 @@ def run_on_fragments(
 
 
 def call_each(function: Callable[[Any, Any], Any], shared: Any, arguments: Sequence[Any]) -> Pickled:
-    """Return the results of a function for each argument, as one pickle."""
+    """Return the results for each argument, as one pickle."""
     keep_freed_memory()
     return Pickled([function(shared, argument) for argument in arguments])
 
 
 @dataclass(frozen=True)
 class Merger:
-    """A `Gather` of (small result, mapping) pairs: the list of small results, then chunks of the merged mapping.
-
-    ``merge(values)`` merges the values of one key. The mapping is split by keys into separately merged chunks.
-    """
+    """A `Gather` of pairs: small results, then the merged mapping in chunks."""
 
     merge: Callable[[list[Any]], Any]
 
     def __call__(self, results: Iterable[tuple[Any, Mapping[Any, Any]]]) -> list[Any]:
-        """Return the list of small results, then the merged mapping in chunks of at most 64 keys."""
+        """Return small results, and the merged mapping in chunks."""
         small_results: list[Any] = []
         merged: dict[Any, Any] = {}
         for small, values in results:
@@ -378,13 +369,12 @@ class Merger:
         return [small_results, *({key: merged[key] for key in chunk} for chunk in chunks)]
 
     def merge_chunk(self, parts: Sequence[Any]) -> dict[Any, Any]:
-        """Return the merged values of the same chunk of several results."""
         chunks = [_unwrap_chunk(part) for part in parts]
         return {key: self.merge([part[key] for part in chunks]) for key in chunks[0]}
 
 
 class Pickled(Sequence[Any]):
-    """A list that is pickled to a single bytes object, and unpickled at the first access to it.
+    """A list that is pickled to a single bytes object.
 
     Dask sends every item of a list and every array as a separate frame, which costs 0.05 ms. Its scheduler would also
     unpickle and pickle all objects in a graph.
@@ -410,7 +400,7 @@ class Pickled(Sequence[Any]):
 
 
 def _dump(items: Any) -> bytes:
-    """Pickle like Dask: by value if workers cannot import a class or function, which takes four times as long."""
+    """Pickle like Dask: by value what workers cannot import."""
     try:
         data = pickle.dumps(items, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError):

@@ -26,13 +26,9 @@ _WORKER_OPTIONS = {**_LOCAL, "nthreads": 1, "memory_limit": 0, "silence_logs": "
 
 
 class _CommandWorker(SubprocessWorker):
-    """A worker started as a command, with the import path of this process, which Ctrl-C on a terminal does not reach.
-
-    A process started by ``multiprocessing`` would run the main script again unless that has a guard.
-    """
+    """A worker started as a command: a new process would run an unguarded script again."""
 
     async def _start(self) -> None:
-        """Start the process of the worker, in a separate session."""
         spec = json.dumps({"cls": self.worker_class, "opts": self.worker_kwargs})
         command = [sys.executable, "-m", "dask", "spec", self.scheduler, "--spec", spec]
         environment = {
@@ -44,7 +40,7 @@ class _CommandWorker(SubprocessWorker):
         )
 
     async def close(self) -> None:
-        """Terminate the process, wait up to five seconds for its end, and close the connection."""
+        """Terminate the process, wait up to five seconds, and close the connection."""
         if self.process is not None and self.process.returncode is None:
             self.process.terminate()
             with suppress(TimeoutError):
@@ -53,7 +49,7 @@ class _CommandWorker(SubprocessWorker):
 
 
 class LocalWorkers:
-    """A context manager that yields a Client of `count` new processes of this machine, with one thread each.
+    """A context manager of a Client of `count` new processes, with one thread each.
 
     If they cannot be started, it raises WorkerError if they are `required`, else it warns and yields None. A class, as
     a generator that is still open when Python exits would stop the processes too late.
@@ -65,7 +61,7 @@ class LocalWorkers:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Client | None:
-        """Start the processes, wait up to a minute for them, and return their Client; their log messages are hidden."""
+        """Start the processes, and return their Client; log messages are hidden."""
         try:
             with ExitStack() as starting:
                 # Messages about the end of a cluster are of no use: errors of tasks are raised.
@@ -89,7 +85,7 @@ class LocalWorkers:
             return None
 
     def _wait(self, client: Client, cluster: SpecCluster) -> None:
-        """Wait for all processes; TimeoutError after a minute, RuntimeError as soon as one ended."""
+        """Wait for all processes, at most a minute or until one ends."""
         deadline = time.monotonic() + _START_TIMEOUT
         while True:
             codes = [one.process.returncode for one in cluster.workers.values() if one.process is not None]

@@ -65,19 +65,18 @@ _client_in_use: ContextVar[Any] = ContextVar("client", default=None)
 
 
 def _scheduler() -> Scheduler:
-    """Return the scheduler function that runs the tasks of this thread."""
     client = _client_in_use.get()
     return chosen_scheduler() if client is None else client.get
 
 
 def active_client() -> Any:
-    """Return the ``distributed.Client`` whose workers run the tasks, or None."""
+    """Return the ``distributed.Client`` that runs tasks, or None."""
     return _client(_scheduler())
 
 
 @contextmanager
 def use_client(client: Any) -> Iterator[None]:
-    """Run the block with the workers of `client`, in this thread alone; None changes nothing."""
+    """Run the block with the workers of `client`."""
     token = _client_in_use.set(client or _client_in_use.get())
     try:
         yield
@@ -89,7 +88,7 @@ def use_client(client: Any) -> Iterator[None]:
 def on_workers(
     workers: Workers, frame: Any, max_workers: int | None = None, sent: object = None, **options: Any
 ) -> Iterator[None]:
-    """Run the block, in this thread alone, on processes of this machine if they are worth it; see `local_workers`."""
+    """Run the block on processes of this machine if they are worth it."""
     with (
         local_workers(workers, frame, max_workers, sent, **options) as client,
         use_client(client),
@@ -101,23 +100,20 @@ def on_workers(
 def local_workers(
     workers: Workers, frame: Any, max_workers: int | None = None, sent: object = None, **options: Any
 ) -> AbstractContextManager[Any]:
-    """Return a context of a Client of `workers` new processes of this machine; or of None, for threads of this process.
+    """Return a context of a Client of new processes, or of None.
 
     None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions. It
     chooses threads if the frame or `sent`, what tasks use besides rows, cannot be pickled. `options` are passed to
     `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active
     Client, or within a process that was itself started to share work.
     """
-    is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
-    if not (is_count or workers is None or workers == "threads"):
+    if workers not in (None, "threads") and not (isinstance(workers, int) and workers > 0):
         raise ConfigError(f'workers={workers!r}: expected a number of processes, "threads", or None to choose')
-    count = 0
-    if workers != "threads" and not _has_scheduler() and (workers or CPU_COUNT > 2):
-        nbytes = estimate_bytes(frame, **options)
-        count = 0 if nbytes == 0 else workers or choose_workers(nbytes, CPU_COUNT, max_workers)
-        if workers is None and count and not _is_picklable((frame, sent)):
-            count = 0
-    if not count:
+    if workers == "threads" or _has_scheduler() or not (workers or CPU_COUNT > 2):
+        return nullcontext()
+    nbytes = estimate_bytes(frame, **options)
+    count = 0 if nbytes == 0 else workers or choose_workers(nbytes, CPU_COUNT, max_workers)
+    if not count or not (workers or _is_picklable((frame, sent))):
         return nullcontext()
     from daskprep.partitions.processes import LocalWorkers  # noqa: PLC0415 distributed takes long to import
 
@@ -125,7 +121,7 @@ def local_workers(
 
 
 def _has_scheduler() -> bool:
-    """Return whether a scheduler was chosen, or a parent process shares out work to this one."""
+    """Return whether a scheduler was chosen."""
     is_chosen = any(dask.config.get(name, None) is not None for name in ("scheduler", "pool", "num_workers"))
     if is_chosen or active_client() is not None or multiprocessing.current_process().name != "MainProcess":
         return True
@@ -137,18 +133,13 @@ def _has_scheduler() -> bool:
 
 
 def _is_picklable(value: object) -> bool:
-    try:
-        cloudpickle.dumps(value)
-    except Exception:
-        return False
-    return True
+    with suppress(Exception):
+        return bool(cloudpickle.dumps(value))
+    return False
 
 
 def choose_workers(nbytes: int | None, cores: int, max_workers: int | None = None) -> int:
-    """Return the number of processes on which a pass over `nbytes` bytes ends soonest; 0: on threads of this process.
-
-    A source of unknown size (None) stays on threads.
-    """
+    """Return the number of processes for a pass; 0 (as if unknown): threads."""
     count = cores if max_workers is None else min(cores, max_workers)
     seconds = (nbytes or 0) * _SECONDS_PER_BYTE
     on_threads = seconds * (1 + _LOCK_SHARE * (cores - 1)) / cores
@@ -157,12 +148,12 @@ def choose_workers(nbytes: int | None, cores: int, max_workers: int | None = Non
 
 
 def is_distributed() -> bool:
-    """Return whether the workers of an active ``distributed.Client`` run the tasks."""
+    """Return whether a ``distributed.Client`` runs the tasks."""
     return active_client() is not None
 
 
 def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on every worker, or of as many calls as Dask's local scheduler has processes."""
+    """Return the results of a function on every worker."""
     get = _scheduler()
     if (client := _client(get)) is not None:
         return _call_all_workers(client, function, *arguments)
@@ -172,13 +163,15 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on every worker; WorkerError for a worker that fails or does not respond.
-
-    A worker that ends meanwhile has no result, unless it is the last.
-    """
+    """Return the results of a function on every worker that does not end meanwhile."""
     try:
         results = call_workers(
-            client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
+            client,
+            _call_if_same_version,
+            _version(),
+            function,
+            *arguments,
+            seconds=_TIMEOUT_SECONDS,
         )
     except TimeoutError as error:
         raise WorkerError(
@@ -199,7 +192,7 @@ def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any
 
 
 def _is_removed(client: Any, address: str) -> bool:
-    """Return whether the scheduler removes a worker that cannot be reached, as it does once it notices its end."""
+    """Return whether the scheduler notices that a worker has ended."""
     for _ in range(_REMOVAL_ATTEMPTS):
         if address not in client.nthreads():
             return True
@@ -208,7 +201,6 @@ def _is_removed(client: Any, address: str) -> bool:
 
 
 def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function on a worker; WorkerError if its version of daskprep differs from `version`."""
     if version != _version():
         raise WorkerError(
             f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME_VERSIONS_HINT}"
@@ -222,7 +214,7 @@ def _version() -> str:
 
 
 def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
-    """Return a WorkerError that explains an error of workers, such as a failed import; None for errors of data."""
+    """Return a WorkerError that explains an error, or None."""
     worker = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
         explanation = WorkerError(
@@ -255,7 +247,7 @@ def _lost_error(error: BaseException) -> WorkerError:
 
 @contextmanager
 def explain_worker_errors() -> Iterator[None]:
-    """Raise a WorkerError that explains errors of workers, and of what cannot be sent to them; others unchanged."""
+    """Raise a WorkerError that explains errors of workers."""
     try:
         yield
     except Exception as error:
@@ -271,7 +263,7 @@ def is_in_process() -> bool:
 
 
 def worker_threads() -> tuple[int, int]:
-    """Return the number of processes that run tasks, and the total number of their threads."""
+    """Return the numbers of processes and threads for tasks."""
     get = _scheduler()
     if (client := _client(get)) is not None:
         threads = client.nthreads()
@@ -286,7 +278,7 @@ def worker_threads() -> tuple[int, int]:
 
 
 def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | None = None) -> list[Any]:
-    """Return the results of ``call(i)`` for i from 0 to `count` - 1, in order, computed on threads of this process.
+    """Return the results of ``call(i)`` for i below `count`.
 
     After an error, pending calls are canceled and running calls finish. Then the error of the smallest i is raised,
     regardless of the order in time.
@@ -315,10 +307,7 @@ def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | No
 def compute(
     layer: dict[Any, Any], keys: Sequence[Any], *, watched: Sequence[Any] = (), advance: Advance | None = None
 ) -> list[Any]:
-    """Run a graph and return the results of `keys` in order.
-
-    `advance` is called once with the result of each key of `watched`, a subset of `keys`, when its task finishes.
-    """
+    """Run a graph and return the results of `keys`; `advance` is called for `watched`."""
     get = _scheduler()
     if advance is None:
         return _compute(get, layer, keys)
@@ -347,7 +336,7 @@ def compute(
 
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
-    """Return the results of `keys`, computed by a scheduler; WorkerError for errors of workers."""
+    """Return the results of `keys`, computed by a scheduler."""
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)
@@ -367,10 +356,7 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
 def _gather_as_completed(
     client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance: Callable[[Any, Any], None] | None = None
 ) -> list[Any]:
-    """Return results from a cluster in the order of `keys`, gathered as they finish; an error cancels pending tasks.
-
-    ``advance(key, result)`` is called with each.
-    """
+    """Return results from a cluster as they finish."""
     distributed = sys.modules["distributed"]
     futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}
@@ -391,7 +377,7 @@ def _gather_as_completed(
 
 @contextmanager
 def _warn_of_paused_workers(client: Any) -> Iterator[None]:
-    """Warn once about each worker that is paused for its memory while the block waits: it may never take a task."""
+    """Warn about workers that are paused for memory."""
     done = threading.Event()
 
     def watch() -> None:
@@ -420,7 +406,6 @@ def _warn_of_paused_workers(client: Any) -> Iterator[None]:
 
 
 def _client(get: Scheduler) -> Any:
-    """Return the ``distributed.Client`` to which a scheduler function belongs; None for other schedulers."""
     owner, distributed = getattr(get, "__self__", None), sys.modules.get("distributed")
     return owner if distributed is not None and isinstance(owner, distributed.Client) else None
 
