@@ -27,19 +27,7 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return a view of the samples (frames, channels) and the sampling rate of a WAV file; None for other files.
-
-    Only plain files are read: 16-bit integers or 32-bit floats, and a header with the actual length.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.audio import encode_wav
-    >>> read_plain_wav(memoryview(encode_wav(np.array([[1, 2], [3, 4], [5, 6]], np.int16), 8_000)))
-    (array([[1, 2],
-           [3, 4],
-           [5, 6]], dtype=int16), 8000)
-    """
+    """Return a view of the samples of a plain WAV file, or None."""
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         return None
     format_fields: tuple[int, ...] | None = None
@@ -63,7 +51,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
 
 
 def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield name and content of each chunk of a RIFF file, up to the first incomplete one."""
+    """Yield name and content of each complete chunk of a RIFF file."""
     offset = 12
     while offset + 8 <= len(data):
         size = int.from_bytes(data[offset + 4 : offset + 8], "little")
@@ -104,7 +92,7 @@ MAX_AMPLITUDE = 2.0**32  # unscaled 32-bit samples; the power spectrum of louder
 
 @dataclass(frozen=True)
 class AudioRecipe:
-    """Parameters that turn audio into an array; recipes with the same `digest` have the same results.
+    """Parameters that turn audio into an array, described in `Audio`.
 
     Lengths in seconds are rounded down to samples. Windows are symmetric. The parameters are described in `Audio`.
     """
@@ -126,7 +114,7 @@ class AudioRecipe:
     pre_emphasis: float = PRE_EMPHASIS
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for the first parameter out of range, or option of librosa that the type does not have."""
+        """Raise ConfigError for the first parameter out of range."""
         for option, value in self.librosa_options:
             known = [*LIBROSA_DEFAULTS, *_OTHER_LIBROSA_OPTIONS.split()][: None if self.type == "mfcc" else -4]
             check_choice("an option of librosa_options", option, known)
@@ -173,7 +161,7 @@ class AudioRecipe:
         return self.type in {"mel", "mfcc"}
 
     def librosa_option(self, name: str) -> Any:
-        """Return an option of librosa: its value in `librosa_options`, or librosa's default."""
+        """Return an option of librosa, or librosa's default."""
         return dict(self.librosa_options).get(name, LIBROSA_DEFAULTS.get(name, True))
 
     @property
@@ -183,7 +171,7 @@ class AudioRecipe:
 
     @property
     def max_length(self) -> int:
-        """Number of rows of the result: samples if the type is "raw", else frames."""
+        """Number of rows of the result: samples if "raw", else frames."""
         return self.limit if self.type == "raw" else self.count_frames(self.limit)
 
     @property
@@ -202,18 +190,18 @@ class AudioRecipe:
 
     @cached_property
     def needed_samples(self) -> int:
-        """Number of first samples that the result depends on: the last frame may extend beyond `limit`."""
+        """Number of first samples that the result depends on."""
         return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
     def count_frames(self, samples: int) -> int:
-        """Return the number of frames of `samples` samples: at least one, and the last one may be incomplete."""
+        """Return the number of frames of `samples` samples, at least one."""
         if self.is_librosa:
             covered = samples if self.librosa_option("center") else max(0, samples - self.librosa_option("n_fft"))
             return int(1 + covered // self.librosa_option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all parameters that the result depends on, for cache keys."""
+        """Return the SHA-256 of all parameters that the result depends on."""
         parameters = asdict(self)
         if self.pre_emphasis == PRE_EMPHASIS:  # keeps the digests of versions without this parameter
             del parameters["pre_emphasis"]
@@ -221,12 +209,11 @@ class AudioRecipe:
 
 
 def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
-    """Return samples at the rate of the recipe: the mean of all channels, and at most `recipe.needed_samples`.
+    """Return the mean of all channels at the rate of the recipe.
 
     Integers are scaled to [-1, 1). A truncated WAV, AIFF or MP3 file returns the samples it has. Audio at another rate
     is resampled by `scipy.signal.resample_poly`, which is deterministic. The result differs from librosa's (soxr) by
-    about 0.1 % below half of the lower rate, and by more close to it. With ``resampling="soxr"``, audio is resampled by
-    `librosa.resample`. Raise MediaError if `source` is not an audio file of the allowed formats, or has no samples.
+    about 0.1 % below half of the lower rate, and by more close to it.
     """
     plain_wav = read_plain_wav(memoryview(source)) if "WAV" in recipe.formats else None
     if plain_wav is not None:
@@ -253,7 +240,6 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
-    """Raise MediaError if audio of `frames` frames (None: unknown) has an unsupported rate or is too long."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
         seconds, limit = (f"{one:,.0f}" if one >= 10 else f"{one:.3g}" for one in (frames / rate, recipe.max_seconds))
@@ -261,17 +247,14 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
 
 
 def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
-    """Return frames (None if unknown), samples per second and channels from the header of an audio file in memory.
-
-    Raise MediaError if it is not an audio file of the allowed formats, or has an unsupported rate.
-    """
+    """Return frames, rate and channels from a file's header."""
     with _open_audio(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return samples as a WAV file, deterministically: of 16 bits for int16, else of float32.
+    """Return samples as a WAV file, of int16 or float32.
 
     `samples` has one dimension, or two, with the shorter one for channels. `rate` is in samples per second. Raise
     MediaError for other shapes and types, and above 4 GB.
@@ -289,7 +272,7 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 
 def matches_wav_file(path: str, wav: bytes) -> bool:
-    """Return whether the file at `path` has the samples and rate of a WAV file in memory; False if unreadable."""
+    """Return whether a file has the samples of a WAV file."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")
@@ -304,7 +287,7 @@ def matches_wav_file(path: str, wav: bytes) -> bool:
 
 
 class _ForgivingFile(io.BytesIO):
-    """File in memory that clips negative offsets, because libsndfile seeks before the start when it probes formats."""
+    """File in memory that clips negative offsets, to which libsndfile seeks."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = super().seek(0, whence) if whence else 0
@@ -313,10 +296,7 @@ class _ForgivingFile(io.BytesIO):
 
 @contextmanager
 def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
-    """Open an audio file in memory; yield a SoundFile and its number of frames (None if unknown).
-
-    Raise MediaError for other formats, and for errors of libsndfile in the body.
-    """
+    """Open an audio file; yield a SoundFile and its frames."""
     import soundfile  # noqa: PLC0415 as above
 
     require_safe("libsndfile")
@@ -331,7 +311,6 @@ def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
 
 
 def _find_format(head: bytes) -> str:
-    """Return the format of a file by its first bytes; MediaError if it is none of `SIGNATURES`."""
     name = next((name for name, signature in SIGNATURES.items() if re.match(signature, head, re.DOTALL)), None)
     if name is None:
         raise MediaError(f"is none of {', '.join(SIGNATURES)}: starts with {head!r}" if head else "is empty")
@@ -344,14 +323,14 @@ def _check_format(name: str, formats: tuple[str, ...]) -> None:
 
 
 def _check_rate(rate: int, target_rate: int = MAX_RATIO_TERM) -> None:
-    """Raise MediaError if a sampling rate is out of range, or cannot be resampled to `target_rate`."""
+    """Raise MediaError for a rate that cannot be resampled."""
     lowest, highest = -(-target_rate // MAX_RATIO_TERM), min(MAX_SAMPLING_RATE, target_rate * MAX_RATIO_TERM)
     if not lowest <= rate <= highest:
         raise MediaError(f"has a sampling rate of {rate:,} per second: expected {lowest:,} to {highest:,}")
 
 
 def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
-    """Return the number of frames to decode at `rate`, including the lookahead of the resampling filter."""
+    """Return the number of frames to decode, with the resampling lookahead."""
     if rate == recipe.sampling_rate:
         return recipe.needed_samples
     lookahead = (10 if recipe.resampling == "polyphase" else _SOXR_LOOKAHEAD) * max(1.0, rate / recipe.sampling_rate)
@@ -359,7 +338,7 @@ def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
 
 
 def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
-    """Return up to `left_frames` samples of an open audio file, averaged over channels; fewer at its end."""
+    """Return up to `left_frames` samples of a file, averaged over channels."""
     # Block by block, because a header can state any number of frames, and there may be many channels.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]
@@ -373,7 +352,7 @@ def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
 
 
 def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return samples as (samples, channels); the shorter dimension of a matrix is the channels, else MediaError."""
+    """Return samples as (samples, channels), the shorter dimension."""
     if samples.ndim == 1:
         return samples[:, None]
     if samples.ndim != 2 or not samples.size:
@@ -382,7 +361,7 @@ def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return samples as float32; integers of up to 32 bits are scaled to [-1, 1), other types raise MediaError."""
+    """Return samples as float32, integers scaled to [-1, 1)."""
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
             return samples.astype(np.float32)
@@ -398,7 +377,6 @@ def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the mean over channels of samples (samples, channels)."""
     if samples.shape[1] == 1:
         return samples[:, 0]
     # Channel by channel, which is many times as fast as a reduction along a short axis.
@@ -410,7 +388,7 @@ def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
 
 
 def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> npt.NDArray[np.float32]:
-    """Return samples at `target_rate` by polyphase filtering; unchanged if the rates are equal."""
+    """Return samples at `target_rate` by polyphase filtering."""
     if rate == target_rate:
         return samples
     from scipy.signal import resample_poly  # noqa: PLC0415

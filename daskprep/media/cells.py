@@ -8,7 +8,7 @@
 | the same with `array`, for audio also `sampling_rate` | its bytes, or else a PNG or WAV of its array, or its path |
 | PIL image, array or torch tensor of an image | a PNG; for an unchanged PIL image of a local file, its path |
 | (samples, rate) of audio | a WAV |
-| dict of array and path | the path, if the file has the same content as the array |
+| dict of an array of audio and path | the path, if the file has the same samples |
 | array or tensor of one or two dimensions | a PNG or a WAV, depending on the feature |
 | None, NaN, NA, empty text or bytes, a dict of these alone | missing |
 
@@ -55,7 +55,7 @@ _NPY_ERRORS = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, Mem
 
 
 class UnreadableCell(NamedTuple):
-    """Cell that cannot be converted: its row position, and the reason (its type, and the problem if any)."""
+    """Cell that cannot be converted: its row position, and the reason."""
 
     row: int
     reason: str
@@ -75,7 +75,7 @@ _MISSING = _CellContent()
 def convert_media_column(
     column: pa.Array | pa.ChunkedArray | Sequence[object], kind: MediaKind, rate: int | None = None
 ) -> pa.StructArray:
-    """Return a column of media as an Arrow column of `CELL_TYPE`, null where a cell is missing.
+    """Return a column of media as an Arrow column of `CELL_TYPE`.
 
     `rate` is the sampling rate of samples without one. Raise ColumnError for a column of an unsupported type or with an
     unreadable cell. `convert_media_objects` returns unreadable cells instead.
@@ -89,7 +89,7 @@ def convert_media_column(
 
 
 def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa.StructArray, list[UnreadableCell]]:
-    """Return Python objects as a column of `CELL_TYPE`, and the unreadable cells, which are null in the column."""
+    """Return objects as `CELL_TYPE`, and unreadable cells."""
     contents: list[_CellContent] = []
     unreadable: list[UnreadableCell] = []
     for row, value in enumerate(values):
@@ -105,36 +105,24 @@ def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa
 
 
 def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArray:
-    """Return Python objects as a column of `CELL_TYPE`; raise ColumnError with the first unreadable one."""
+    """Return Python objects as a column of `CELL_TYPE`; ColumnError for an unreadable one."""
     cells, unreadable = convert_media_objects(values, kind)
-    _raise_unreadable(unreadable, kind)
-    return cells
-
-
-def _raise_unreadable(unreadable: Sequence[UnreadableCell], kind: MediaKind) -> None:
-    """Raise ColumnError with the first unreadable cell if there is one."""
     if unreadable:
         row, reason = unreadable[0]
         raise ColumnError(
             f"row {row} holds no {kind} ({reason}), the first of {len(unreadable):,} unreadable cells; accepted are "
             f"{ACCEPTED_OBJECTS[kind]}"
         )
-
-
-def _lack_rate(is_array: pa.BooleanArray) -> list[UnreadableCell]:
-    return [UnreadableCell(row, f"array: {_NO_RATE}") for row in np.flatnonzero(is_array).tolist()]
+    return cells
 
 
 def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return cells with PNG or WAV files, by `kind`, in place of .npy arrays that could be images or audio."""
+    """Return cells with PNG or WAV files in place of .npy arrays."""
     is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _AMBIGUOUS_RATE), fill_value=False)
     if not pc.any(is_array).as_py():
         return cells
-    rows = np.flatnonzero(is_array).tolist()
-    if kind == "audio" and rate is None:
-        _raise_unreadable(_lack_rate(is_array), kind)
     values: list[object] = [None] * len(cells)
-    for row in rows:
+    for row in np.flatnonzero(is_array).tolist():
         array = parse_npy(cells[row]["bytes"].as_buffer())
         values[row] = (array, rate) if kind == "audio" else array.reshape(*array.shape, 1)
     encoded = _convert_or_raise(values, kind)
@@ -143,7 +131,7 @@ def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) 
 
 
 def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
-    """Return the numbers of an .npy file as a view; MediaError if it is truncated or not numeric."""
+    """Return the numbers of an .npy file as a view."""
     view = memoryview(source)
     file = io.BytesIO(view[:_NPY_HEADER_BYTES])
     try:
@@ -159,7 +147,7 @@ def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
 
 
 def _encode_npy(array: np.ndarray) -> _CellContent:
-    """Return an array that could be an image or audio as .npy, with `_AMBIGUOUS_RATE`; MediaError if not of numbers."""
+    """Return an array that could be an image or audio as .npy."""
     if array.dtype.kind not in "biuf":
         raise MediaError(f"it is an array of {array.dtype}: expected numbers")
     file = io.BytesIO()
@@ -168,7 +156,7 @@ def _encode_npy(array: np.ndarray) -> _CellContent:
 
 
 def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
-    """Return a column of `CELL_TYPE` from its fields; bytes take precedence over paths, and empty ones are missing."""
+    """Return a column of `CELL_TYPE`; bytes take precedence."""
     path = only_where(pc.not_equal(path, ""), path)
     empty = pc.equal(pc.binary_length(data), 0)
     if pc.any(empty).as_py():
@@ -180,15 +168,13 @@ def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -
 
 
 def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return an Arrow column as `CELL_TYPE`, samples in lists as WAV; raise ColumnError for unsupported types."""
+    """Return an Arrow column as `CELL_TYPE`, samples in lists as WAV."""
     data_type = column.type
     if isinstance(data_type, pa.BaseExtensionType):
         return _convert_arrow(column.storage, kind, rate)
     if pt.is_dictionary(data_type):
         return _convert_arrow(column.dictionary_decode(), kind, rate)
     if kind == "audio" and _is_list_type(data_type):
-        if rate is None:
-            _raise_unreadable(_lack_rate(column.is_valid()), kind)
         return _convert_or_raise(((_to_numpy(cell), rate) if cell.is_valid else None for cell in column), kind)
     if data_type in _TEXT_TYPES:
         return _build_cells(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
@@ -200,10 +186,9 @@ def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.St
         pt.is_floating(data_type) and column.is_null(nan_is_null=True).true_count == len(column)
     ):
         return pa.nulls(len(column), CELL_TYPE)
-    is_list = _is_list_type(data_type)
-    remedy = "lists have no image shape: use a pandas column of NumPy arrays"
-    if not is_list:
-        remedy = 'use another type, such as "number", or convert it to paths or bytes'
+    remedy = 'use another type, such as "number", or convert it to paths or bytes'
+    if _is_list_type(data_type):
+        remedy = "lists have no image shape: use a pandas column of NumPy arrays"
     raise ColumnError(
         f"a column of {data_type} holds no {kind} cells, only {_ACCEPTED_TYPES[kind]} can be read; {remedy}"
     )
@@ -218,7 +203,7 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
-    """Return whether a struct type has fields with the names and types of media: bytes, path, or array with rate."""
+    """Return whether a struct type has fields of media."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -229,7 +214,6 @@ def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
 
 
 def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
-    """Return structs of bytes, path, or array as a column of `CELL_TYPE`; the rate is kept if they have its type."""
     if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _convert_or_raise(_iterate_dicts(column), kind)
     rate = column.field("rate") if column.type == CELL_TYPE else None
@@ -243,14 +227,13 @@ def _get_field(column: pa.StructArray, name: str) -> pa.Array:
 
 
 def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
-    """Yield every row as a dict of path, bytes, array (NumPy) and sampling_rate; missing fields are None."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_get_field(column, name) for name in names), strict=True):
         yield {"path": path.as_py(), "bytes": data.as_py(), "array": _to_numpy(samples), "sampling_rate": rate.as_py()}
 
 
 def _to_numpy(samples: pa.Scalar) -> Any:
-    """Return a list scalar as a NumPy array, a nested one as a list of arrays, a null as None."""
+    """Return a list scalar as a NumPy array."""
     if not samples.is_valid:
         return None
     if _is_list_type(samples.values.type):
@@ -259,7 +242,7 @@ def _to_numpy(samples: pa.Scalar) -> Any:
 
 
 def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
-    """Return the content of a cell; MediaError if it is not media, without a message if its type is the reason."""
+    """Return the content of a cell; MediaError if it is not media."""
     if _is_missing(value):
         return _MISSING
     if isinstance(value, str | os.PathLike):
@@ -268,7 +251,13 @@ def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
         return _CellContent(data=bytes(value))
     if isinstance(value, Mapping):
         return _parse_mapping(value, kind)
-    return _encode_image(value) if kind == "image" else _encode_audio(value)
+    if kind == "image":
+        return _encode_image(value)
+    if isinstance(value, tuple) and len(value) == 2:
+        return _encode_as_wav(*value)
+    if isinstance(value, np.ndarray) or is_tensor(value):
+        return _encode_npy(_to_array(value))
+    raise MediaError
 
 
 def _is_missing(value: object) -> bool:
@@ -283,7 +272,6 @@ def _is_missing(value: object) -> bool:
 
 
 def _check_utf8(path: str) -> str:
-    """Return a path unchanged; MediaError if it is not valid UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError as error:
@@ -292,10 +280,7 @@ def _check_utf8(path: str) -> str:
 
 
 def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
-    """Return the content of a dict cell: its bytes, or else its array, encoded, or else its path.
-
-    Return `_MISSING` if all are missing; raise MediaError for other types and entries.
-    """
+    """Return the content of a dict: bytes, array or path."""
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
@@ -304,7 +289,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
             return _encode_as_wav(samples, rate, path)
         # Sources read a dict with an array as audio, and without a rate it may have pixels.
         if kind == "image" or (values := _to_array(samples)).ndim == 3:
-            return _encode_pixels(samples, path)
+            return _encode_pixels(samples)
         return _encode_npy(values)
     if isinstance(path, str | os.PathLike) and data is None:
         return _CellContent(path=_check_utf8(os.fsdecode(path)))
@@ -316,7 +301,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
-    """Return a PIL image or 3-dimensional array as PNG; MediaError for other types.
+    """Return a PIL image or 3-dimensional array as PNG, or its path.
 
     Arrays of 1 or 2 dimensions, which could also be audio, are returned as .npy. An unchanged PIL image of a local file
     becomes its path. Tensors of 3 dimensions are channels first.
@@ -327,42 +312,25 @@ def _encode_image(value: Any) -> _CellContent:
             return _encode_npy(array)
         channels_first = is_tensor(value) and array.ndim == 3 and array.shape[0] in range(1, 5)
         return _encode_as_png(np.moveaxis(array, 0, -1) if channels_first else array)
-    if is_pillow(value):
-        from daskprep.media.pixels import convert_pillow_errors, find_source_file  # noqa: PLC0415 paths need no Pillow
+    if not is_pillow(value):
+        raise MediaError
+    from daskprep.media.pixels import convert_pillow_errors, find_source_file  # noqa: PLC0415 paths need no Pillow
 
-        with convert_pillow_errors():  # Pillow may read the file only now
-            path = find_source_file(value)
-            return _encode_as_png(value) if path is None else _CellContent(path=_check_utf8(path))
-    raise MediaError
+    with convert_pillow_errors():  # Pillow may read the file only now
+        path = find_source_file(value)
+        return _encode_as_png(value) if path is None else _CellContent(path=_check_utf8(path))
 
 
-def _encode_pixels(pixels: Any, path: object) -> _CellContent:
-    """Return the array of an image as PNG, or `path` if that local file has the same pixels.
-
-    Raise MediaError if it does not have two or three dimensions.
-    """
-    from daskprep.media.pixels import matches_png_file  # noqa: PLC0415 as above
-
+def _encode_pixels(pixels: Any) -> _CellContent:
+    """Return the array of an image as PNG; MediaError unless it has two or three dimensions."""
     array = _to_array(pixels)
     if array.ndim not in {2, 3}:
         raise MediaError(f"it is an array of shape {array.shape}: expected 2 or 3 dimensions")
-    content = _encode_image(pixels if is_tensor(pixels) and array.ndim == 3 else array.reshape(*array.shape[:2], -1))
-    if isinstance(path, str) and os.path.isfile(path) and matches_png_file(path, content.data or b""):  # noqa: PTH113 as below
-        return _CellContent(path=os.path.abspath(path))  # noqa: PTH100 as below
-    return content
-
-
-def _encode_audio(value: object) -> _CellContent:
-    """Return (samples, rate) as WAV, an array or tensor without rate as .npy; raise MediaError for other types."""
-    if isinstance(value, tuple) and len(value) == 2:
-        return _encode_as_wav(*value)
-    if isinstance(value, np.ndarray) or is_tensor(value):
-        return _encode_npy(_to_array(value))
-    raise MediaError
+    return _encode_image(pixels if is_tensor(pixels) and array.ndim == 3 else array.reshape(*array.shape[:2], -1))
 
 
 def is_tensor(value: object) -> bool:
-    """Return whether a value is a torch tensor, without importing torch."""
+    """Return whether a value is a torch tensor."""
     return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
 
 
@@ -372,7 +340,6 @@ def is_pillow(value: object) -> bool:
 
 
 def _to_array(value: Any) -> np.ndarray:
-    """Return a tensor, an array or nested lists as an array."""
     try:
         return np.asarray(value.detach().cpu().numpy() if is_tensor(value) else value)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -386,21 +353,15 @@ def _encode_as_png(image: Any) -> _CellContent:
 
 
 def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellContent:
-    """Return samples as WAV, or `path` if that local file has the same samples; raise MediaError without a rate."""
+    """Return samples as WAV, or the `path` of equal ones."""
     from daskprep.media.audio import encode_wav, matches_wav_file  # noqa: PLC0415 as above
 
     if rate is None:
         raise MediaError(_NO_RATE)
-    samples_per_second = _check_rate(rate)
-    wav = encode_wav(_to_array(samples), samples_per_second)
-    if isinstance(path, str) and os.path.isfile(path) and matches_wav_file(path, wav):  # noqa: PTH113 a Path would tidy it up
-        return _CellContent(path=os.path.abspath(path), rate=samples_per_second)  # noqa: PTH100 as above
-    return _CellContent(data=wav, rate=samples_per_second)
-
-
-def _check_rate(rate: Any) -> int:
-    """Return a sampling rate as int; MediaError if it is not an integer."""
-    is_number = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
-    if not is_number or not float(rate).is_integer():
+    if not isinstance(rate, int | float | np.integer | np.floating) or not float(rate).is_integer():
         raise MediaError(f"a sampling rate of {rate!r}: expected an integer, in samples per second")
-    return int(rate)
+    samples_per_second = int(rate)
+    wav = encode_wav(_to_array(samples), samples_per_second)
+    if isinstance(path, str) and os.path.isfile(path) and matches_wav_file(path, wav):  # noqa: PTH113 as below
+        return _CellContent(path=os.path.abspath(path), rate=samples_per_second)  # noqa: PTH100 a Path would tidy it up
+    return _CellContent(data=wav, rate=samples_per_second)

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class Failure(NamedTuple):
-    """Cell that cannot be decoded: its row position in the column, its path, and the reason."""
+    """Cell that cannot be decoded: its row, path, and the reason."""
 
     row: int
     cell: str
@@ -40,7 +40,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True)
 class MediaDecoder(ABC):
-    """Base class of thread-safe decoders that turn media cells into rows of one shape, described by a recipe."""
+    """Base class of thread-safe decoders to rows of one shape."""
 
     dtype: ClassVar[str]
     max_threads: ClassVar[int] = 16  # number of threads beyond which decoding is no faster
@@ -58,10 +58,7 @@ class MediaDecoder(ABC):
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode each cell into its row of `out`, with fill values for missing and broken cells; return the failures.
-
-        Raise OSError if the storage fails.
-        """
+        """Decode or fill each row of `out`; return the failures."""
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -72,27 +69,23 @@ class MediaDecoder(ABC):
 
     @abstractmethod
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode the cells that are not missing, and append to `failures`; other rows of `out` are undefined."""
+        """Decode the cells that are not missing, and append to `failures`."""
 
     def _fill_value(self, value: Any) -> Any:
-        """Return `missing` or `broken` as an array or a number that broadcasts to a row."""
+        """Return `missing` or `broken` as a value that broadcasts to a row."""
         return value
 
-    def _digest_fields(self) -> dict[str, Any]:
-        """Return all parameters that the decoded values depend on, as JSON values."""
+    def digest(self, **parameters: Any) -> str:
+        """Return the SHA-256 of all parameters that the decoded values depend on."""
         broken = self.broken if self.on_error == "fill" else None
-        return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}
-
-    def digest(self) -> str:
-        """Return the SHA-256 of all parameters that the decoded values depend on, for cache keys."""
-        return json_sha256(self._digest_fields())
+        return json_sha256({"recipe": self.recipe.digest(), "fill": [self.missing, broken]} | parameters)
 
     @abstractmethod
     def prepare(self) -> None:
-        """Import libraries and compute tables before the first cell is decoded."""
+        """Import libraries and compute tables before the first cell."""
 
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
-        """Return cells of `STORED_TYPE` with bytes in place of paths, and the failures, which keep their paths."""
+        """Return cells with bytes in place of paths, and the failures."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
         for row, content in self._apply_each(cells, lambda content, _: self._pack_content(content), failures):
@@ -109,10 +102,7 @@ class MediaDecoder(ABC):
     def _apply_each(
         self, cells: pa.StructArray, function: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield the row position and the result of ``function(content, row)`` for each cell that is not missing.
-
-        Cells that raise MediaError are appended to `failures` instead.
-        """
+        """Yield row and result of a function for each cell, without failures."""
         data, path_column = (pc.struct_field(cells, name) for name in ("bytes", "path"))
         # As lists: scalars of Arrow for each row took 1 % of an epoch of photos.
         paths, has_bytes = path_column.to_pylist(), data.is_valid().to_pylist()
@@ -136,17 +126,14 @@ def read_content(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | byte
 def decode_cells(
     decoder: MediaDecoder, cells: pa.StructArray, out: np.ndarray, column: str, row_ids: Callable[[], Integers]
 ) -> list[Failure]:
-    """Decode the cells of a column into `out`; return the failures if they are filled, else raise MediaError.
-
-    `row_ids` returns the row numbers in the source; it is called only for the message of an error.
-    """
+    """Decode the cells of a column into `out`; return filled failures, else raise one."""
     failures = decoder.decode(cells, out)
     check_failures(failures, decoder.on_error, column, row_ids)
     return failures
 
 
 def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Callable[[], Integers]) -> None:
-    """Raise MediaError for the first failure, unless `on_error` is "fill"."""
+    """Raise MediaError for the first failure, unless filled."""
     if not failures or on_error == "fill":
         return
     first = failures[0]
@@ -159,10 +146,7 @@ def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_
 
 @dataclass(frozen=True)
 class ImageDecoder(MediaDecoder):
-    """Decoder of images to uint8 (channels, height, width), or of masks to class ids (height, width).
-
-    Fill values are colors by channel; for masks, one class id.
-    """
+    """Decoder of images to uint8 planes, or of masks to class ids."""
 
     dtype = "uint8"
     max_threads = 8  # more threads only wait for the interpreter lock, as does the training thread
@@ -180,17 +164,15 @@ class ImageDecoder(MediaDecoder):
         return self.recipe.shape if self.colours is None else self.recipe.shape[1:]
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        if self.recipe.decoder == "gpu":
-            self._decode_on_gpu(cells, out, failures)
-        else:
-            self._decode_each(cells, out, failures)
+        decode = self._decode_on_gpu if self.recipe.decoder == "gpu" else self._decode_each
+        decode(cells, out, failures)
 
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode JPEG files on the GPU in groups, and all other files on the CPU."""
+        """Decode JPEG files on the GPU, and others on the CPU."""
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
         def read_jpeg(content: Encoded, row: int) -> gpu.Jpeg | None:
-            """Return a file for the GPU; decode other files into `out`, and return None."""
+            """Return a file for the GPU; decode other files into `out`."""
             jpeg = parse_gpu_jpeg(content, self.recipe)
             if jpeg is not None and jpeg.fits_limits(target):
                 return jpeg
@@ -214,11 +196,11 @@ class ImageDecoder(MediaDecoder):
         failures.sort()
 
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode cells one by one on the CPU; warn if masks have colors of no class."""
+        """Decode cells one by one on the CPU."""
         palette = None if self.colours is None else np.array(self.colours, np.uint8)
 
         def decode_one(content: Encoded, row: int) -> int:
-            """Decode a file into its row of `out`; return the number of pixels of unknown colors of a mask, else 0."""
+            """Decode a file into its row; return the number of pixels of unknown colors."""
             if palette is None:
                 decode_image(content, self.recipe, out[row])
                 return 0
@@ -242,13 +224,13 @@ class ImageDecoder(MediaDecoder):
     def prepare(self) -> None:
         prepare(self.recipe)
 
-    def _digest_fields(self) -> dict[str, Any]:
-        return super()._digest_fields() | {"colours": self.colours, "two_levels": self.two_levels}
+    def digest(self, **parameters: Any) -> str:
+        return super().digest(colours=self.colours, two_levels=self.two_levels, **parameters)
 
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decoder of audio to float32 (length, features); a fill value of None is the padding of the recipe."""
+    """Decoder of audio to float32; None fills with padding."""
 
     dtype = "float32"
     recipe: AudioRecipe
@@ -259,7 +241,7 @@ class AudioDecoder(MediaDecoder):
         return compute_padding(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode waves, and compute their features in groups of a limited number of samples."""
+        """Decode waves, and compute their features in groups of limited size."""
         # Rows without a wave are computed as silence and overwritten later, so that a group is one slice of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0

@@ -31,7 +31,7 @@ _MAX_SHRINK_RATIO = 64  # of a side; torch's interpolation kernel supports about
 
 
 class Target(NamedTuple):
-    """Shape of the decoded images, uint8 (channels, height, width); `crop`: cropped and padded, else interpolated."""
+    """Shape of decoded images, cropped or interpolated."""
 
     channels: int
     height: int
@@ -40,24 +40,24 @@ class Target(NamedTuple):
 
 
 class Jpeg(NamedTuple):
-    """JPEG file in color or gray: its bytes, and (width, height) and EXIF orientation (1 to 8) from its header."""
+    """JPEG file in color or gray, with size and orientation."""
 
     data: bytes
     size: tuple[int, int]
     orientation: int
 
     def fits_limits(self, target: Target) -> bool:
-        """Return whether the image has few enough pixels and does not shrink too much."""
+        """Return whether the image has few enough pixels and shrinks little."""
         longest, shortest = max(self.size), min(target.width, target.height)
         return math.prod(self.size) <= _MAX_PIXELS and (target.crop or longest <= _MAX_SHRINK_RATIO * shortest)
 
     def nbytes(self, target: Target) -> int:
-        """Return the approximate bytes of the file, its decoded pixels, and two float arrays of the target size."""
+        """Return the approximate bytes of the file and of its arrays on the GPU."""
         return len(self.data) + 3 * math.prod(self.size) + 24 * target.height * target.width
 
 
 def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
-    """Yield dicts of files by row position, in order, each of at most `_MAX_BYTES` unless one file has more."""
+    """Yield dicts of files by row, of limited size."""
     group: dict[int, Jpeg] = {}
     group_bytes = 0
     for row, file in files:
@@ -72,7 +72,7 @@ def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[d
 
 
 def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
-    """Return the pixels of each file, in CPU memory and the shape of the target; None if it cannot be decoded."""
+    """Return the pixels of each file; None for refused ones."""
     import torch  # noqa: PLC0415 it takes seconds, and only this decoder needs it
 
     device = _current_device()
@@ -89,7 +89,7 @@ def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
 
 
 def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
-    """Return an image (colors, height, width) as floats from 0 to 255 in the target shape, upright by its orientation.
+    """Return an upright image as floats in the target shape.
 
     With ``target.crop``, the middle pixels are kept and the edge is repeated where there are too few; otherwise the
     image is resized bilinearly. An alpha channel of 255 is appended if the target has one more channel.
@@ -117,7 +117,7 @@ def prepare() -> None:
 
 
 class DecodeRequest(NamedTuple):
-    """Files that a thread waits for, their approximate bytes, and whether they are decoded as gray."""
+    """Files that a thread waits for, their bytes, and whether they are gray."""
 
     data: list[bytes]
     nbytes: int
@@ -133,7 +133,6 @@ class Decoder:
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Create the decoder of a GPU; raise ImportError if nvImageCodec is missing or does not suit the driver."""
         import torch  # noqa: PLC0415 as above
 
         # It would print a line for each refused file, although Pillow decodes that file next.
@@ -151,18 +150,14 @@ class Decoder:
         self._pending: deque[DecodeRequest] = deque()
 
     def _create_decoder(self, device: int) -> Any:
-        """Return a decoder of nvImageCodec: hardware only, or GPU and CPU if there is no hardware decoder."""
-
-        def create(backend: Any) -> Any:
-            return self._library.Decoder(device_id=device, backends=[self._library.Backend(backend)])
-
+        library, kinds = self._library, self._library.BackendKind
         try:
-            return create(self._library.BackendKind.HW_GPU_ONLY)
+            return library.Decoder(device_id=device, backends=[library.Backend(kinds.HW_GPU_ONLY)])
         except RuntimeError:  # a GPU without a hardware JPEG decoder
-            return create(self._library.BackendKind.HYBRID_CPU_GPU)
+            return library.Decoder(device_id=device, backends=[library.Backend(kinds.HYBRID_CPU_GPU)])
 
     def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
-        """Return images (colors, height, width) that torch imports by DLPack; None for files that cannot be decoded."""
+        """Return images that torch imports by DLPack; None for broken files."""
         nbytes = sum(file.nbytes(target) for file in files)
         request = DecodeRequest([file.data for file in files], nbytes, target.channels <= 2, Future())
         self._pending.append(request)
@@ -172,39 +167,30 @@ class Decoder:
         return request.images.result()
 
     def _decode_pending(self) -> None:
-        """Decode the oldest request, with as many following requests of the same color mode as fit `_MAX_BYTES`.
-
-        Their futures get the images or the error. The caller holds the lock.
-        """
+        """Decode the oldest request, with others of its color mode; the caller has the lock."""
         requests = [self._pending.popleft()]
         bytes_left, grey = _MAX_BYTES - requests[0].nbytes, requests[0].grey
         while self._pending and self._pending[0].grey == grey and self._pending[0].nbytes <= bytes_left:
             requests.append(self._pending.popleft())
             bytes_left -= requests[-1].nbytes
+        data = list(chain.from_iterable(request.data for request in requests))
         try:
-            images = iter(self._decode_files(list(chain.from_iterable(request.data for request in requests)), grey))
+            images = self._call_library(data, grey)
+            # One broken file may make all others fail.
+            for i in [i for i, image in enumerate(images) if image is None and len(data) > 1]:
+                [images[i]] = self._call_library([data[i]], grey)
         except BaseException as error:
             for request in requests:
                 request.images.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
+            decoded = iter(images)
             for request in requests:
-                request.images.set_result(list(islice(images, len(request.data))))
-
-    def _decode_files(self, data: list[bytes], grey: bool) -> list[Any]:
-        """Return the decoded files, None for broken ones; failed files are decoded again one by one.
-
-        One broken file may make all others fail.
-        """
-        images = self._call_library(data, grey)
-        if len(data) > 1:
-            for index in [index for index, image in enumerate(images) if image is None]:
-                [images[index]] = self._call_library([data[index]], grey)
-        return images
+                request.images.set_result(list(islice(decoded, len(request.data))))
 
     def _call_library(self, data: list[bytes], grey: bool) -> list[Any]:
-        """Return the files decoded by nvImageCodec to gray or RGB planes, without rotation; None for failed files."""
+        """Return the files decoded to gray or RGB planes, None for failed ones."""
         specs, formats = self._library.ColorSpec, self._library.SampleFormat
         params = self._library.DecodeParams(
             apply_exif_orientation=False,
@@ -239,7 +225,7 @@ def _current_device() -> torch.device:
 
 
 def _kept_pixels(length: int, target_length: int) -> np.ndarray:
-    """Return `target_length` pixel indices of a side: the middle pixels, padded by repeating the outermost ones."""
+    """Return the middle pixel indices of a side, padded by the outermost ones."""
     kept = min(length, target_length)
     indices = np.arange(target_length) - (target_length - kept) // 2
     kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(indices, 0, kept - 1)

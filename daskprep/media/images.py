@@ -50,7 +50,7 @@ FORMATS = tuple(_FORMATS)
 
 @dataclass(frozen=True)
 class ImageRecipe:
-    """Parameters that turn images into uint8 arrays (channels, height, width); most are described in `Image`.
+    """Parameters that turn images into uint8 planes, as in `Image`.
 
     Colors become gray by ITU-R 601 luma. Alpha is dropped as in Pillow, without compositing on a background, unless
     `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, which are never mixed: images are
@@ -70,7 +70,7 @@ class ImageRecipe:
     upright: bool = True
 
     def __post_init__(self) -> None:
-        """Make `formats` a tuple; raise ConfigError for sizes below 1, and unknown channels or formats."""
+        """Raise ConfigError for sizes below 1, unknown channels or formats."""
         object.__setattr__(self, "formats", tuple(self.formats))
         for name in ("height", "width", "max_pixels", "jpeg_scale"):
             if getattr(self, name) < 1:
@@ -85,13 +85,13 @@ class ImageRecipe:
         return self.channels, self.height, self.width
 
     def digest(self) -> str:
-        """Return a SHA-256 for cache keys: recipes with equal digests decode to equal pixels."""
+        """Return a SHA-256: recipes with equal digests decode to equal pixels."""
         fields = {name: value for name, value in asdict(self).items() if name != "upright" or not value}
         return json_sha256(fields | {"version": _VERSIONS[self.decoder]})
 
 
 def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
-    """Decode an image file as uint8 (channels, height, width) to a new array, or to `out`, such as a row of a batch.
+    """Decode an image file as uint8 (channels, height, width).
 
     The EXIF orientation is applied if `upright`, palettes become colors, CMYK becomes RGB, and animations are their
     first frame. 16-bit gray is scaled to 8 bits by 1/257, and floats from 0..1. Raise `MediaError` for a file that is
@@ -113,7 +113,7 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
 
 
 def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
-    """Return a baseline JPEG file for decoding on a GPU, after the header checks of `decode_image`; None for others."""
+    """Return a JPEG file to decode on a GPU, or None."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
@@ -126,10 +126,10 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
-    """Return an image file without EXIF data and with at most `side` pixels on its shorter side, as JPEG or PNG.
+    """Return an image file of at most `side` pixels.
 
     `side` None: the size is kept. `quality` is for JPEG; None: 95 for JPEG files, and other formats become PNG. The
-    file is returned unchanged if it is small enough and `quality` is None.
+    file is returned unchanged if it is small enough and `quality` is None, otherwise without EXIF data.
     """
     from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
 
@@ -152,7 +152,7 @@ def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int 
 
 
 class ImageHeader(NamedTuple):
-    """Properties of an image from the header of its file: its decoded size, and its EXIF orientation."""
+    """Decoded size and EXIF orientation of an image."""
 
     height: int
     width: int
@@ -163,10 +163,7 @@ class ImageHeader(NamedTuple):
 def read_image_header(
     source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS, upright: bool = True
 ) -> ImageHeader:
-    """Return the size of an image, after applying its orientation if `upright`, and the orientation.
-
-    A palette counts as colors, and a transparent color as alpha. Raise MediaError for other formats or larger images.
-    """
+    """Return the decoded size of an image, and its orientation."""
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
         is_rotated = pixels.remaining_turn(image, upright) >= 5
@@ -176,7 +173,7 @@ def read_image_header(
 
 
 def infer_size(sizes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
-    """Return a height, width and number of channels for images with the (height, width, channels, ...) in `sizes`.
+    """Return a height, width and number of channels for images.
 
     Height and width are rounded means, at most 256. The number of channels is 1, 2 or 4 if more than half of the images
     have it, else 3.
@@ -187,7 +184,7 @@ def infer_size(sizes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
 
 
 def _import_opencv() -> Any:
-    """Return the module cv2; ImportError with the `pip install` line if it is not installed."""
+    """Return the module cv2; ImportError with the `pip install` line."""
     try:
         importlib.import_module("cv2")
     except ImportError as error:
@@ -199,7 +196,7 @@ def _import_opencv() -> Any:
 
 
 def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
-    """Return an image with its header read but not its pixels; MediaError for other formats or too many pixels."""
+    """Return an image with its header read but not its pixels."""
     from PIL import features  # noqa: PLC0415 as above
 
     start = bytes(memoryview(source)[:30])
@@ -222,14 +219,13 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
 
 @functools.cache
 def _pillow_class(name: str) -> Any:
-    """Return the Pillow class that reads a format, a name in `_FORMATS`."""
     require_safe("pillow")
     _, module, class_name = _FORMATS[name]
     return getattr(importlib.import_module(f"PIL.{module}"), class_name)
 
 
 def prepare(recipe: ImageRecipe) -> None:
-    """Import the libraries that decoding needs before the first image is decoded."""
+    """Import the libraries that decoding needs before the first image."""
     importlib.import_module("PIL.features")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _pillow_class(name)
@@ -240,7 +236,7 @@ def prepare(recipe: ImageRecipe) -> None:
 
 
 def _has_raw_rgb(file: Any) -> bool:
-    """Return whether a JPEG file stores RGB instead of luma and chroma, which GPU decoders misinterpret."""
+    """Return whether a JPEG file stores RGB, which GPU decoders misinterpret."""
     return file.mode == "RGB" and (
         file.info.get("adobe_transform") == 0 or bytes(row[0] for row in file.layer) == b"RGB"
     )
@@ -259,7 +255,6 @@ def _check_size(size: Sequence[int], max_pixels: int) -> None:
 
 
 def _parse_webp_size(start: bytes) -> tuple[int, int]:
-    """Return the width and height of a WEBP image from its first 30 bytes."""
     if start[12:16] == b"VP8X":
         return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
     if start[12:16] == b"VP8L":
@@ -269,10 +264,7 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
 
 
 def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rotated: bool) -> Image.Image:
-    """Return an opened image with its pixels decoded; JPEGs at a reduced scale if the recipe allows it.
-
-    `is_rotated`: height and width of the recipe are exchanged.
-    """
+    """Return an opened image with its pixels; JPEGs at a reduced scale if allowed."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None
@@ -293,10 +285,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rot
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Return the pixels of a JPEG file at 1/`scale_divisor` (1, 2, 4 or 8) of its size, resized to (width, height).
-
-    `target_size` None: not resized. `grey`: gray pixels, else RGBA.
-    """
+    """Return the pixels of a JPEG file, resized to `target_size` (None: not)."""
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")
@@ -314,7 +303,7 @@ def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int,
 
 @functools.lru_cache(maxsize=1024)
 def _smoothing_kernel(source_length: int, target_length: int) -> Array:
-    """Return the smoothing filter that makes OpenCV's linear interpolation as smooth as Pillow's when it shrinks.
+    """Return a filter that smooths like Pillow.
 
     Pillow weights pixels by a triangle as wide as the ratio of the lengths. The filter mixes the two triangles of the
     neighboring integer widths, so that its variance plus the variance of the interpolation is the same.

@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ INVERSE_TURNS = {6: 8, 8: 6}  # other orientations are their own inverses
 
 @contextmanager
 def convert_pillow_errors() -> Iterator[None]:
-    """Convert exceptions of Pillow in the body, also warnings turned into errors, to MediaError."""
+    """Convert errors and warnings of Pillow to MediaError."""
     from PIL.Image import DecompressionBombError  # noqa: PLC0415 columns of other types do without Pillow
 
     pillow_errors = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
@@ -58,14 +58,14 @@ def convert_pillow_errors() -> Iterator[None]:
 
 
 def check_choice(name: str, value: object, options: Sequence[object]) -> None:
-    """Raise ConfigError if the value of the parameter `name` is not one of the options."""
+    """Raise ConfigError if a value is not one of the options."""
     if value not in options:
         shown = ", ".join(map(repr, options))
         raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
 
 
 def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
-    """Map pixel values of any depth to 0..255: 16 bits by 1/257, floats from 0..1, booleans to 0 and 255.
+    """Map pixel values of any depth to 0..255.
 
     With `labels`, integers are class ids and remain unchanged. Raise `MediaError` for values outside these ranges,
     because their scale is unknown.
@@ -87,7 +87,7 @@ def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
 
 
 def lossless_mode(image: Image.Image) -> str:
-    """Return the mode of `MODES` that keeps all colors and alpha of an image."""
+    """Return the mode that keeps all colors and alpha."""
     if image.mode in _ALPHA_TYPES:
         return _ALPHA_TYPES[image.mode]
     grey = image.mode in {"1", "L", "F"} or image.mode.startswith("I")
@@ -97,10 +97,7 @@ def lossless_mode(image: Image.Image) -> str:
 
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
-    """Return an image of any mode in a `mode` of `MODES`; alpha is dropped, or added as opaque.
-
-    Deep pixels are scaled to bytes as in `scale_to_bytes`. The info of `image` may lose its transparent color.
-    """
+    """Return an image in a `mode` of `MODES`; it may lose its transparent color."""
     from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
@@ -115,7 +112,7 @@ def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
 
 
 def image_from_array(values: Array) -> Image.Image:
-    """Return an array (height, width), (height, width, channels) or (channels, height, width) as an image.
+    """Return an array of two or three dimensions as an image.
 
     An array is channels first if the first axis has 1 to 4 entries and the last has more. Types are uint8, uint16,
     bool, and floats from 0 to 1. 16-bit gray keeps its depth; other types are scaled to 8 bits.
@@ -137,7 +134,7 @@ def image_from_array(values: Array) -> Image.Image:
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of a file that was opened and not yet loaded, 1 to 8; 1 if it is missing or broken.
+    """Return the EXIF orientation of a file, 1 if broken.
 
     Pillow's own reader warns or fails for broken EXIF data, which browsers and viewers ignore.
     """
@@ -161,7 +158,7 @@ def read_orientation(image: Image.Image) -> int:
 
 
 def remaining_turn(image: Image.Image, upright: bool = True) -> int:
-    """Return the EXIF orientation to apply to the loaded pixels, so that they are upright, or else as in the file."""
+    """Return the orientation to apply to the loaded pixels."""
     orientation = read_orientation(image)
     if image.format == "TIFF":  # Pillow makes these upright as it loads them
         return 1 if upright else INVERSE_TURNS.get(orientation, orientation)
@@ -169,7 +166,7 @@ def remaining_turn(image: Image.Image, upright: bool = True) -> int:
 
 
 def turn(image: Image.Image, orientation: int) -> Image.Image:
-    """Return an image rotated and mirrored according to an EXIF orientation."""
+    """Return an image turned by an EXIF orientation."""
     if orientation == 1:
         return image
     from PIL.Image import Transpose  # noqa: PLC0415 as above
@@ -178,7 +175,7 @@ def turn(image: Image.Image, orientation: int) -> Image.Image:
 
 
 def _view_planes(image: Image.Image) -> Pixels:
-    """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
+    """Return a view of pixels (channels, height, width)."""
     if image.mode == "L":
         return np.asarray(image)[np.newaxis]
     if (shared := _view_pixels(image)) is not None:
@@ -189,7 +186,7 @@ def _view_planes(image: Image.Image) -> Pixels:
 
 
 def _view_pixels(image: Image.Image) -> Pixels | None:
-    """Return the four bytes of each pixel as a view (height, width, 4); None if that needs a copy and the GIL."""
+    """Return a view of the four bytes of each pixel, or None."""
     if image.mode not in {"RGB", "RGBA"}:
         return None
     try:
@@ -202,7 +199,7 @@ def _view_pixels(image: Image.Image) -> Pixels | None:
 
 
 def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) -> None:
-    """Write an image into `out` (channels, height, width), in a mode of `MODES`, cropped and padded or interpolated."""
+    """Write an image into `out`, in a mode of `MODES`, cropped and padded or interpolated."""
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
     height, width = out.shape[1:]
@@ -217,7 +214,6 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
 
 
 def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    """Return the center of an image, of at most this height and width; the image itself if it is no larger."""
     kept_width, kept_height = min(image.width, width), min(image.height, height)
     # Rounds halves to even, as torchvision's center_crop.
     left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
@@ -227,13 +223,12 @@ def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
 
 
 def center_offset(lengths: NDArray[np.int64], target: int) -> NDArray[np.int64]:
-    """Return how far pixels of images of these lengths move when images are cropped or padded to a length."""
+    """Return how far pixels move in a crop or padding."""
     cropped = np.rint(np.maximum(lengths - target, 0) / 2).astype(np.int64)  # halves to even, as in `_crop`
     return np.maximum(target - lengths, 0) // 2 - cropped
 
 
 def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
-    """Return pixels (channels, rows, columns) centered in this height and width; edge pixels are repeated."""
     missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
     before = (0, missing_rows // 2, missing_columns // 2)
     after = (0, missing_rows - before[1], missing_columns - before[2])
@@ -241,7 +236,7 @@ def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
 
 
 def encode_png(image: Array | Image.Image) -> bytes:
-    """Return an array (see `image_from_array`) or a Pillow image as a PNG file; equal pixels result in equal bytes.
+    """Return an array or a Pillow image as a PNG file, in the same bytes for equal pixels.
 
     16-bit gray keeps its depth; other depths above 8 bits are scaled. Of the metadata, an EXIF orientation is kept.
     """
@@ -267,7 +262,7 @@ def encode_png(image: Array | Image.Image) -> bytes:
 
 
 def find_source_file(image: Image.Image) -> str | None:
-    """Return the absolute path of the local file of a Pillow image; None if its pixels differ from the file."""
+    """Return the path of the unchanged file of an image."""
     from PIL import Image, ImageFile  # noqa: PLC0415 as above
 
     if not isinstance(image, ImageFile.ImageFile) or not isinstance(image.filename, str):
@@ -280,27 +275,8 @@ def find_source_file(image: Image.Image) -> str | None:
         return path if file.format in _STILL_FORMATS and is_same and file.tobytes() == image.tobytes() else None
 
 
-def matches_png_file(path: str, png: bytes) -> bool:
-    """Return whether the first image of a file, made upright, has the same pixels as a PNG in memory."""
-    from PIL import Image  # noqa: PLC0415 as above
-
-    with (
-        suppress(MediaError),
-        convert_pillow_errors(),
-        Image.open(path) as file,
-        Image.open(io.BytesIO(png)) as expected,
-    ):
-        upright = turn(file, remaining_turn(file))
-        is_same = file.format in _STILL_FORMATS and (upright.mode, upright.size) == (expected.mode, expected.size)
-        return is_same and upright.tobytes() == expected.tobytes()
-    return False
-
-
 def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
-    """Return the distinct colors of masks (channels, height, width), sorted, as an array (classes, channels).
-
-    Raise `MediaError` if there are more than `max_colours` colors.
-    """
+    """Return the distinct colors of masks, sorted, at most `max_colours`."""
     colours: set[int] = set()
     channels = 0
     for image in images:
@@ -317,7 +293,7 @@ def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixe
 
 
 def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
-    """Map a mask (channels, height, width) to class ids (height, width); also return the number of unknown pixels.
+    """Return class ids of a mask, and the unknown pixels.
 
     `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Pixels of other colors are
     unknown and become class 0. With `two_levels`, channels are first rounded to 0 and 255.
@@ -333,7 +309,7 @@ def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> 
 
 
 def _pack_colours(image: Pixels) -> NDArray[np.uint32]:
-    """Return one integer per pixel, with the first channel in the highest byte, so that colors sort by channel."""
+    """Return one integer per pixel, in the order of colors."""
     packed = np.zeros(image.shape[1:], np.uint32)
     for plane in image:
         packed <<= np.uint32(8)

@@ -27,15 +27,8 @@ _CHUNK_BYTES = 1 << 24
 _WRITING_THREADS = 8
 # Errors caused by the path of a cell. Others, such as a failing disk or too many open files, are raised as OSError.
 _CELL_ERRORS = {
-    errno.ENOENT: "no such file",
-    errno.ENOTDIR: "no such file",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.EISDIR: "it is a folder",
-    errno.ENXIO: "it is not a file",
-    errno.ELOOP: "its links lead in a circle",
-    errno.ENAMETOOLONG: "no file can have a name this long",
-}
+    errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENXIO, errno.ELOOP, errno.ENAMETOOLONG,
+}  # fmt: skip
 _ERROR_NUMBERS = {FileNotFoundError: errno.ENOENT, IsADirectoryError: errno.EISDIR, PermissionError: errno.EACCES}
 _SUFFIXES = {
     b"\xff\xd8\xff": ".jpg",
@@ -51,7 +44,7 @@ _SUFFIXES = {
 
 @dataclass(frozen=True, repr=False)
 class MediaReader:
-    """Reader of the files that media cells name; picklable and thread-safe.
+    """Thread-safe reader of the files that media cells name.
 
     `base` is the folder of relative paths, an absolute path or URL. Cells may name only files in `base` and
     `extra_bases`, also after resolving ".." and symbolic links. Without a `base`, they may name any file or URL, or
@@ -79,7 +72,7 @@ class MediaReader:
         return self._read_local(location) if location.is_local else self._read_remote(location)
 
     def local_path(self, path: str) -> str | None:
-        """Return the file system path of a local file, which may be missing; None if it is remote or not allowed."""
+        """Return the file system path of a local file that is allowed, or None."""
         if self.dataset is None:
             return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
         try:
@@ -102,7 +95,7 @@ class MediaReader:
         return tuple(map(_resolve_links, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _locate(self, path: str) -> Folder:
-        """Return the location of a file; MediaError or ConfigError if it is not allowed."""
+        """Return the location of a file that is allowed."""
         if not path or "\0" in path:
             raise MediaError(f"{path!r} is not a path")
         if self.base is None and self.dataset is None:
@@ -123,7 +116,7 @@ class MediaReader:
         )
 
     def _open(self, path: str) -> Folder:
-        """Return the location of an absolute path or URL; MediaError for others, ConfigError without a package."""
+        """Return the location of an absolute path or URL."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -135,10 +128,7 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _read_local(self, location: Folder) -> bytes:
-        """Return the bytes of a local regular file; MediaError if it is missing, unreadable, too large or a folder.
-
-        Raise OSError if the storage fails.
-        """
+        """Return the bytes of a local regular file; OSError if the storage fails."""
         try:
             descriptor = os.open(location.path, READ_FLAGS)
             try:
@@ -159,18 +149,17 @@ class MediaReader:
         except OSError as error:
             if error.errno not in _CELL_ERRORS:
                 raise
-            raise MediaError(f"{location.path}: {_CELL_ERRORS[error.errno]}") from error
+            raise MediaError(f"{location.path}: {os.strerror(error.errno).lower()}") from error
 
     def _read_remote(self, location: Folder) -> bytes:
-        """Return the bytes of a remote file, with retries; MediaError if missing or refused, else StorageError."""
+        """Return the bytes of a remote file, with retries."""
         assert isinstance(location.files, RemoteFiles)
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
         except MediaError:
             raise
         except Exception as error:
-            reason = _explain_cell_error(error)
-            if reason is not None:
+            if (reason := _explain_cell_error(error)) is not None:
                 raise MediaError(f"{location.url}: {reason}") from error
             raise StorageError(f"{location.url} cannot be read {explain(error)}") from error
 
@@ -205,7 +194,6 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path or file URL if it is in the local folder `root`, links resolved, else None."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
@@ -215,7 +203,7 @@ def _locate_local(root: Folder, path: str) -> Folder | None:
 
 
 def _locate_remote(root: Folder, path: str) -> Folder | None:
-    """Return the location of a relative path or URL if it is in the remote folder `root`, else None."""
+    """Return the location of a path or URL in `root`, or None."""
     name = path
     if _is_url(path):
         # For web servers, `root.path` is the URL with its credentials.
@@ -230,10 +218,7 @@ def _locate_remote(root: Folder, path: str) -> Folder | None:
 
 
 def _explain_cell_error(error: BaseException) -> str | None:
-    """Return the reason of an error caused by the path of a cell; None if the storage failed.
-
-    File systems raise different exceptions without a common base class.
-    """
+    """Return the reason of an error of a path, or None."""
     cause = error.__cause__
     is_from_aiohttp = type(cause).__module__.startswith("aiohttp.")
     if cause is not None and (is_from_aiohttp or isinstance(cause, TimeoutError | ConnectionError)):
@@ -246,11 +231,12 @@ def _explain_cell_error(error: BaseException) -> str | None:
         return "it is not a valid path there"
     # Some file systems raise the class of an error without its number.
     numbers = (number for kind, number in _ERROR_NUMBERS.items() if isinstance(error, kind))
-    return _CELL_ERRORS.get(next(numbers, getattr(error, "errno", None) or 0))
+    number = next(numbers, getattr(error, "errno", None))
+    return os.strerror(number).lower() if number in _CELL_ERRORS else None
 
 
 def name_by_content(data: Buffer, kind: MediaKind) -> str:
-    """Return a file name from the hash of the content, with the suffix of its format, else .png or .wav by `kind`."""
+    """Return a file name from the hash of the content, with a suffix."""
     view = byte_view(data)
     start = bytes(view[:8])
     suffixes = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))
@@ -258,10 +244,7 @@ def name_by_content(data: Buffer, kind: MediaKind) -> str:
 
 
 def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> pa.StructArray:
-    """Write the bytes of cells as files named by content, and return the cells with their absolute paths.
-
-    Existing files, from this column or another one, are not written again. New files are flushed to disk.
-    """
+    """Write the bytes of cells as new files; return their paths."""
     path, data, rate = (pc.struct_field(cells, name) for name in ("path", "bytes", "rate"))
     rows = data.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     buffers = {int(row): data[int(row)].as_buffer() for row in rows}
@@ -277,9 +260,7 @@ def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> p
 
 
 def _write_if_missing(folder: Folder, name: str, data: pa.Buffer) -> bool:
-    """Write a file unless it exists; return whether it was written."""
-    # A file that a power failure truncated has another size.
-    if folder.size(name) == data.size:
-        return False
-    folder.write(name, data, durable=False)
-    return True
+    is_missing: bool = folder.size(name) != data.size  # a file that a power failure truncated has another size
+    if is_missing:
+        folder.write(name, data, durable=False)
+    return is_missing

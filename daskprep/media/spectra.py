@@ -23,7 +23,7 @@ WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hammi
 
 
 class FrameRun(NamedTuple):
-    """Consecutive frames of one clip: its index, the index of the first frame, and the number of frames."""
+    """Consecutive frames of one clip: index of clip, first frame, and number."""
 
     clip: int
     first: int
@@ -31,7 +31,7 @@ class FrameRun(NamedTuple):
 
 
 def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Floats | None = None) -> Floats:
-    """Return the features of clips as float32 (clips, max_length, feature_dim), in `out` if it is passed.
+    """Return the features of clips as float32 (clips, max_length, feature_dim).
 
     `waves` are samples at the rate of the recipe. The features of a clip do not depend on the other clips. Short clips
     are padded with `compute_padding`, long ones are cut; `norm="per_file"` uses only the remaining rows, not padding. A
@@ -58,7 +58,7 @@ def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out
 
 @lru_cache(maxsize=64)
 def compute_padding(recipe: AudioRecipe) -> Floats | float:
-    """Return the padding value of a recipe, or the features of a frame of silence if it has none."""
+    """Return the padding value of a recipe, or the features of silence."""
     if recipe.padding_value is not None:
         return recipe.padding_value
     silence: Floats = compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
@@ -66,7 +66,7 @@ def compute_padding(recipe: AudioRecipe) -> Floats | float:
 
 
 def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return librosa's features of a clip (frames, feature_dim); ConfigError if librosa refuses the options."""
+    """Return librosa's features of a clip (frames, feature_dim)."""
     import librosa  # noqa: PLC0415 it takes a second
 
     options = {"hop_length": recipe.librosa_option("hop_length"), **dict(recipe.librosa_options)}
@@ -86,7 +86,6 @@ def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]
 
 
 def _make_librosa_filters(recipe: AudioRecipe) -> Any:
-    """Return librosa's mel filters (bands, bins) for the options of the recipe."""
     import librosa  # noqa: PLC0415 as above
 
     options = dict(recipe.librosa_options)
@@ -97,7 +96,7 @@ def _make_librosa_filters(recipe: AudioRecipe) -> Any:
 
 
 def make_mel_filters(recipe: AudioRecipe) -> Floats:
-    """Return triangular filters of equal width on the mel scale of HTK, float32 (bands, bins)."""
+    """Return triangular filters on the mel scale of HTK (bands, bins)."""
     highest = 2595.0 * np.log10(1.0 + (recipe.sampling_rate // 2) / 700.0)
     hertz = 700.0 * (10.0 ** (np.linspace(0.0, highest, recipe.num_filter_bands + 2) / 2595.0) - 1.0)
     # Rounded before floor, because a rounding error of the power could move an integer corner one bin down.
@@ -120,7 +119,7 @@ def _make_sparse_filters(recipe: AudioRecipe) -> Any:
 
 
 def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe, out: Floats) -> None:
-    """Write the features of all clips into `out`, one block of frames at a time; `lengths` are frames by clip."""
+    """Write the features of all clips into `out`, one block of frames at a time."""
     width = {"stft_phase": 8, "group_delay": 16}.get(recipe.type, 4)
     frame_bytes = width * (recipe.window + 6 * recipe.nfft) + 4 * recipe.feature_dim
     # In float32, group delays would have errors of 1 % and more where the spectrum in their denominator is near zero.
@@ -137,10 +136,7 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
 
 
 def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun]]:
-    """Yield groups of runs with at most `max_frames` frames, which together cover all clips in order.
-
-    `lengths` are the numbers of frames of the clips.
-    """
+    """Yield groups of runs with at most `max_frames` frames, of all clips in order."""
     group: list[FrameRun] = []
     size = 0
     for clip, length in enumerate(lengths):
@@ -156,7 +152,7 @@ def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun
 
 
 def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
-    """Write the frames of a run, after pre-emphasis, into `frames` (frames, samples), which must be zeros."""
+    """Write the frames of a run, after pre-emphasis, into zeros."""
     start = run.first * recipe.shift
     stop = start + (run.frames - 1) * recipe.shift + recipe.window
     samples = wave[start:stop].astype(np.float64)  # neighboring samples nearly cancel each other
@@ -172,7 +168,7 @@ def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.ND
 
 
 def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return the features (frames, feature_dim) of frames of samples, which are overwritten, after a window."""
+    """Return the features of frames of samples, which are overwritten."""
     from scipy.fft import rfft  # noqa: PLC0415
 
     if recipe.type == "fbank":
@@ -202,7 +198,7 @@ def _compute_power(spectrum: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _standardize(rows: Floats) -> None:
-    """Standardize each column in place by its mean and unbiased standard deviation; a single row becomes zeros."""
+    """Standardize each column by its mean and unbiased deviation, in place."""
     rows -= rows.mean(axis=0, dtype=np.float64)
     step = max(1, BLOCK_BYTES // (8 * rows.shape[1]))
     squares = np.zeros(rows.shape[1])

@@ -276,7 +276,7 @@ def test_lists_are_audio_with_sampling_rate(of: pa.DataType) -> None:
     np.testing.assert_array_equal(samples(cells[0]), expected)
     assert cells[1] is None
     for without_rate in (column, [SOUND], [{"array": SOUND}]):
-        with pytest.raises(ColumnError, match=r"row 0 holds no audio \(array: samples need their rate"):
+        with pytest.raises(ColumnError, match=r"row 0 holds no audio .*samples need their rate"):
             convert_media_column(without_rate, "audio")
 
 
@@ -324,17 +324,13 @@ def test_samples_equal_to_their_file_become_path(tmp_path: Path) -> None:
         assert only_cell(same | change, "audio")["path"] is None
 
 
-def test_image_array_equal_to_its_file_becomes_path(tmp_path: Path) -> None:
+def test_image_array_is_encoded_whatever_its_path(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (5, 4, 3)).astype(np.uint8)
     file = tmp_path / "a.png"
     file.write_bytes(encode_png(pixels))
-    (tmp_path / "b.png").write_bytes(b"broken")
-    same = {"path": str(file), "array": pixels}
-    assert convert_media_column([same], "image").to_pylist() == [path(str(file))]
-    for change in ({"array": pixels + 1}, {"array": pixels[..., 0]}, {"path": f"{tmp_path}/b.png"}, {"path": None}):
-        [cell] = convert_media_column([same | change], "image").to_pylist()
-        other = (same | change)["array"]
-        assert cell == content(encode_png(other.reshape(5, 4, -1)))
+    for row in ({"array": pixels, "path": str(file)}, {"array": pixels[..., 0], "path": None}):
+        [cell] = convert_media_column([row], "image").to_pylist()
+        assert cell == content(encode_png(row["array"].reshape(5, 4, -1)))
     for wrong in ({"path": 3}, {"array": pixels[0, 0], "path": "a.png"}):
         with pytest.raises(ColumnError, match="row 0 holds no image") as error:
             convert_media_column([wrong], "image")

@@ -63,7 +63,7 @@ def test_failures_are_in_row_order_with_paths(tmp_path: Path) -> None:
     )
     failures = decoded(IMAGES, cells.slice(0, 3))[1]
     assert [one.row for one in failures] == [0, 2]
-    assert failures[0] == Failure(0, str(tmp_path / "none.png"), "no such file")
+    assert failures[0] == Failure(0, str(tmp_path / "none.png"), "no such file or directory")
     assert "cut short" in failures[1].reason
 
 
@@ -122,7 +122,7 @@ def test_pack_replaces_paths_by_bytes(tmp_path: Path) -> None:
     packed, failures = IMAGES.pack(convert_media_column([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
     contents = [{"bytes": picture(), "path": None}, None, {"bytes": None, "path": gone}]
     assert packed.to_pylist() == [*contents, {"bytes": b"in memory", "path": None}]
-    assert failures == [Failure(2, gone, "no such file")]
+    assert failures == [Failure(2, gone, "no such file or directory")]
 
 
 def test_packed_cells_decode_like_files(tmp_path: Path) -> None:
