@@ -262,7 +262,12 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)
-    samples = _move_channels_last(samples)
+    if samples.ndim == 1:
+        samples = samples[:, None]
+    elif samples.ndim != 2 or not samples.size:
+        raise MediaError(f"has the shape {samples.shape}: expected (samples,), (channels, samples) or its transpose")
+    elif samples.shape[0] < samples.shape[1]:
+        samples = samples.T
     samples = samples if samples.dtype == np.int16 else _convert_to_floats(samples)
     if samples.nbytes > _MAX_WAV_BYTES:
         raise MediaError(f"takes {samples.nbytes:,} bytes, and a WAV file holds 4 GB at most")
@@ -300,7 +305,10 @@ def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
     import soundfile  # noqa: PLC0415 as above
 
     require_safe("libsndfile")
-    name = _find_format(bytes(memoryview(source)[:12]))
+    head = bytes(memoryview(source)[:12])
+    name = next((name for name, signature in SIGNATURES.items() if re.match(signature, head, re.DOTALL)), None)
+    if name is None:
+        raise MediaError(f"is none of {', '.join(SIGNATURES)}: starts with {head!r}" if head else "is empty")
     _check_format(name, formats)
     try:
         with soundfile.SoundFile(_ForgivingFile(source)) as file:
@@ -308,13 +316,6 @@ def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
             yield file, int(file.frames) if 0 <= file.frames < 1 << 62 else None
     except soundfile.SoundFileError as error:
         raise MediaError(f"cannot be decoded as {name}: {getattr(error, 'error_string', error)}") from error
-
-
-def _find_format(head: bytes) -> str:
-    name = next((name for name, signature in SIGNATURES.items() if re.match(signature, head, re.DOTALL)), None)
-    if name is None:
-        raise MediaError(f"is none of {', '.join(SIGNATURES)}: starts with {head!r}" if head else "is empty")
-    return name
 
 
 def _check_format(name: str, formats: tuple[str, ...]) -> None:
@@ -349,15 +350,6 @@ def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
         blocks.append(_average_channels(block))
         left_frames -= len(block)
     return np.concatenate(blocks)
-
-
-def _move_channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return samples as (samples, channels), the shorter dimension."""
-    if samples.ndim == 1:
-        return samples[:, None]
-    if samples.ndim != 2 or not samples.size:
-        raise MediaError(f"has the shape {samples.shape}: expected (samples,), (channels, samples) or its transpose")
-    return samples.T if samples.shape[0] < samples.shape[1] else samples
 
 
 def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:

@@ -139,7 +139,11 @@ class Decoder:
         os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
         try:
             self._library = importlib.import_module("nvidia.nvimgcodec")
-            self._decoder = self._create_decoder(device.index)
+            kinds, make = self._library.BackendKind, self._library.Decoder
+            try:
+                self._decoder = make(device_id=device.index, backends=[self._library.Backend(kinds.HW_GPU_ONLY)])
+            except RuntimeError:  # a GPU without a hardware JPEG decoder
+                self._decoder = make(device_id=device.index, backends=[self._library.Backend(kinds.HYBRID_CPU_GPU)])
         except (ImportError, RuntimeError) as error:  # RuntimeError: no nvjpeg library, or a driver that is too old
             raise ImportError(
                 'Images with jpeg_decoder="gpu" need a package that is not installed, or not for this driver: '
@@ -148,13 +152,6 @@ class Decoder:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
         self._pending: deque[DecodeRequest] = deque()
-
-    def _create_decoder(self, device: int) -> Any:
-        library, kinds = self._library, self._library.BackendKind
-        try:
-            return library.Decoder(device_id=device, backends=[library.Backend(kinds.HW_GPU_ONLY)])
-        except RuntimeError:  # a GPU without a hardware JPEG decoder
-            return library.Decoder(device_id=device, backends=[library.Backend(kinds.HYBRID_CPU_GPU)])
 
     def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
         """Return images that torch imports by DLPack; None for broken files."""

@@ -119,8 +119,11 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
         return None
     with pixels.convert_pillow_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
-        if file.mode not in {"L", "RGB"} or _has_raw_rgb(file) or "progressive" in file.info:
+        if file.mode not in {"L", "RGB"} or "progressive" in file.info:
             return None
+        layers: Any = file.layer  # type: ignore[attr-defined]
+        if file.mode == "RGB" and (file.info.get("adobe_transform") == 0 or bytes(row[0] for row in layers) == b"RGB"):
+            return None  # GPU decoders misinterpret a file that stores RGB instead of luma and chroma
         _check_end(file, data)
         return gpu.Jpeg(data, file.size, pixels.remaining_turn(file, recipe.upright))
 
@@ -233,13 +236,6 @@ def prepare(recipe: ImageRecipe) -> None:
         gpu.prepare()
     elif recipe.decoder == "opencv":
         _import_opencv()
-
-
-def _has_raw_rgb(file: Any) -> bool:
-    """Return whether a JPEG file stores RGB, which GPU decoders misinterpret."""
-    return file.mode == "RGB" and (
-        file.info.get("adobe_transform") == 0 or bytes(row[0] for row in file.layer) == b"RGB"
-    )
 
 
 def _check_end(file: ImageFile.ImageFile, data: bytes) -> None:

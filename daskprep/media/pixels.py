@@ -203,36 +203,27 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
     height, width = out.shape[1:]
-    image = convert(_crop(image, height, width) if crop else image, mode, labels)
+    if crop and (image.width > width or image.height > height):
+        kept_width, kept_height = min(image.width, width), min(image.height, height)
+        # Rounds halves to even, as torchvision's center_crop.
+        left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
+        image = image.crop((left, top, left + kept_width, top + kept_height))
+    image = convert(image, mode, labels)
     if image.size != (width, height):
         if crop:
-            out[...] = _pad(_view_planes(image), height, width)
+            rows, columns = height - image.height, width - image.width  # missing: edge pixels are repeated
+            padding = ((0, 0), (rows // 2, rows - rows // 2), (columns // 2, columns - columns // 2))
+            out[...] = np.pad(_view_planes(image), padding, mode="edge")
             return
         method = Resampling.NEAREST if labels else Resampling.BILINEAR
         image = image.resize((width, height), method, reducing_gap=2.0)
     out[...] = _view_planes(image)
 
 
-def _crop(image: Image.Image, height: int, width: int) -> Image.Image:
-    kept_width, kept_height = min(image.width, width), min(image.height, height)
-    # Rounds halves to even, as torchvision's center_crop.
-    left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
-    if (kept_width, kept_height) == image.size:
-        return image
-    return image.crop((left, top, left + kept_width, top + kept_height))
-
-
 def center_offset(lengths: NDArray[np.int64], target: int) -> NDArray[np.int64]:
     """Return how far pixels move in a crop or padding."""
-    cropped = np.rint(np.maximum(lengths - target, 0) / 2).astype(np.int64)  # halves to even, as in `_crop`
+    cropped = np.rint(np.maximum(lengths - target, 0) / 2).astype(np.int64)  # halves to even, as in `fit`
     return np.maximum(target - lengths, 0) // 2 - cropped
-
-
-def _pad(pixels: Pixels, height: int, width: int) -> Pixels:
-    missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
-    before = (0, missing_rows // 2, missing_columns // 2)
-    after = (0, missing_rows - before[1], missing_columns - before[2])
-    return np.pad(pixels, tuple(zip(before, after, strict=True)), mode="edge")
 
 
 def encode_png(image: Array | Image.Image) -> bytes:

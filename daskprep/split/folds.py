@@ -140,7 +140,10 @@ class KFold(_FoldSplitter):
             return self._plan_classes(self.stratify, censuses)
         if self.time is not None:
             order = TimeOrder.of(DatetimeSplit(self.time), censuses, read_again)
-            return order.assign(_cut_folds(self, order, self._fold_ends(order.rows)))
+            self._check_enough(order.rows, "rows")
+            quotient, remainder = divmod(order.rows, self.k)
+            ends = [quotient * fold + min(fold, remainder) for fold in range(1, self.k)]
+            return order.assign(_cut_folds(self, order, ends))
         kept = [census.kept for census in censuses]
         self._check_enough(sum(kept), "rows")
         return [RowFolds(self.k, rows) for rows in assign_ranks(kept, (0, 0), self._key)]
@@ -156,11 +159,6 @@ class KFold(_FoldSplitter):
         return [
             ClassFolds(self.k, share, before[indices]) for share, indices in zip(shares, class_indices, strict=True)
         ]
-
-    def _fold_ends(self, rows: int) -> Sequence[int]:
-        self._check_enough(rows, "rows")
-        quotient, remainder = divmod(rows, self.k)
-        return [quotient * fold + min(fold, remainder) for fold in range(1, self.k)]
 
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:

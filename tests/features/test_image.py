@@ -276,7 +276,7 @@ def test_dropped_rows_have_a_reason():
     assert cells.type == PARSED_TYPE
     assert may_drop_rows(feature)
     assert find_dropped_rows(feature, cells, None).tolist() == [True]
-    assert feature._explain_drop(cells[0].as_py()) == "/no/such.png: no such file"
+    assert feature._explain_drop(cells[0].as_py()) == "/no/such.png: no such file or directory"
 
 
 def test_broken_images_are_excluded_from_the_learned_state():
