@@ -52,12 +52,13 @@ def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
 
     Fields with a default may lack a value.
     """
-    for name, (annotation, is_required) in _fields_of(declared).items():  # type: ignore[arg-type]
-        if is_required and name not in values:
+    for name, (annotation, default) in _fields_of(declared).items():  # type: ignore[arg-type]
+        value = values.get(name, default)
+        if value is dataclasses.MISSING:
             raise TypeError(f"{declared.__name__}: {name} is missing")
-        if name in values and not fits(values[name], annotation):
-            value = str(values[name])[:_MAX_SHOWN_CHARACTERS]
-            raise TypeError(f"{declared.__name__}: {name} must be {describe(annotation)}, not {value!r}")
+        if value is not default and not fits(value, annotation):
+            shown = str(value)[:_MAX_SHOWN_CHARACTERS]
+            raise TypeError(f"{declared.__name__}: {name} must be {describe(annotation)}, not {shown!r}")
 
 
 def read_fields(declared: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,17 +87,18 @@ def _as_declared(value: Any, annotation: Any) -> Any:
 
 
 @functools.cache
-def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, bool]]:
-    """Return the annotation of each field of a dataclass, and whether it has no default.
+def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the annotation of each field of a dataclass, and its default or MISSING.
 
     If only a type checker imports an annotation, all are Any or tuples.
     """
-    fields, absent = dataclasses.fields(declared), dataclasses.MISSING
+    fields = dataclasses.fields(declared)
     try:
         hints = typing.get_type_hints(declared, include_extras=True)
     except NameError:
         hints = {one.name: tuple[Any, ...] if str(one.type).startswith("tuple[") else Any for one in fields}
-    return {one.name: (hints[one.name], one.default is absent and one.default_factory is absent) for one in fields}
+    defaults = (one.default if one.default_factory is dataclasses.MISSING else one.default_factory() for one in fields)
+    return {one.name: (hints[one.name], default) for one, default in zip(fields, defaults, strict=True)}
 
 
 def fits(value: Any, annotation: Any) -> bool:
