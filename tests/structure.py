@@ -180,7 +180,7 @@ def trace_jobs(folder: Path) -> Trace:
 
     rows, rng = 600, np.random.default_rng(0)
     words = [" ".join(rng.choice(list("abcdef"), 5)) for _ in range(rows)]
-    columns = {
+    columns: dict[str, Any] = {
         "city": rng.choice(["Rome", "Oslo", "Bern", ""], rows),
         "price": rng.random(rows) * 9,
         "sold": rng.choice(["yes", "no"], rows),
@@ -202,7 +202,7 @@ def trace_jobs(folder: Path) -> Trace:
         dp.infer_features(frame, targets="sold")
         preprocessor.transform(frame)
         preprocessor.save(folder / "state.json")
-        serving.load(folder / "state.json").encode(frame.to_dict("records")[0])
+        serving.load(folder / "state.json").encode({name: values[0] for name, values in columns.items()})
         list(preprocessor.stream(folder / "a.parquet", 64))
         loader = dataset["train"].loader(64)
         next(iter(loader))
