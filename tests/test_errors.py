@@ -44,7 +44,7 @@ def test_unknown_option_error_suggests_closest_name(frame, prep, tmp_path):
         ("fit_write", lambda **options: prep.fit_write(frame, path, **options), "block_row", "block_rows"),
         ("write", lambda **options: prep.write(frame, path, **options), "shard", "shards"),
         ("append", lambda **options: prep.append(frame, tmp_path / "a.dp", **options), "versions", "version"),
-        ("Mix", lambda **options: dp.Mix({"a": train}, **options), "shufle", "shuffle"),
+        ("Mix", lambda **options: dp.Mix({"a": train}, **options), "shuffles", "shuffle"),
     ]
     for name, call, option, meant in calls:
         message = rf"{name}\(\) got an unexpected keyword argument '{option}'. Did you mean \"{meant}\""
