@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Learned
@@ -66,28 +66,25 @@ def scan_source(
             return None
         return Checkpoint(kept, name) if spill is None else parsing_checkpoint(kept, name)
 
+    def learn(
+        reader: PartitionReader, contexts: list[PartitionContext], stage: str, name: str, census: Any = None
+    ) -> tuple[list[PartitionCensus], list[dict[str, Learned]]]:
+        options: Any = {"scratch": scratch, "checkpoint": checkpoint(name)}
+        advance = begin_stage(progress, stage, reader.source)
+        return learn_partitions(reader, features, columns, contexts, census=census, advance=advance, **options)
+
     if spill is not None and (states or training.needs_reading(source)):
         work = with_tallies(plan.census, features, states[0], on_findings) if compares else plan.census
         advance = begin_stage(progress, "reading", source)
         census = run_pass(spilling, work, checkpoint=checkpoint("scan"), advance=advance)
     else:
         contexts = training.make_contexts(reader, progress=progress)
-        stage = "learning" if spill is None else "reading and learning"
-        census, states = learn_partitions(
-            spilling,
-            features,
-            columns,
-            contexts,
-            census=None if spill is None else plan.census.map,
-            scratch=scratch,
-            checkpoint=checkpoint("scan"),
-            advance=begin_stage(progress, stage, source),
-        )
-    if spill is None:
-        return Scan(states, contexts, census)
+        if spill is None:
+            return Scan(learn(reader, contexts, "learning", "scan")[1], contexts, census)
+        census, states = learn(spilling, contexts, "reading and learning", "scan", plan.census.map)
     rows = [one.rows for one in census]
     if not sum(rows):
-        raise ColumnError("the data has no rows: there is nothing to write")
+        raise ColumnError(f"the data has no rows: there is nothing to {'fit on' if learned is None else 'write'}")
     if compares:
         states = [review_rows(on_findings, features, states[0], census)]
     parsed = scratch_reader(spill, rows, list(features), columns)
@@ -95,8 +92,5 @@ def scan_source(
         contexts = plan.make_contexts(parsed, census)
     if not states:
         learning = [replace(context, assignment=None) for context in contexts] if fits_all else contexts
-        advance = begin_stage(progress, "learning", parsed.source)
-        _, states = learn_partitions(
-            parsed, features, columns, learning, scratch=scratch, checkpoint=checkpoint("learn"), advance=advance
-        )
+        _, states = learn(parsed, learning, "learning", "learn")
     return Scan(states, add_first_rows(contexts, rows), census)

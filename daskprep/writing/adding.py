@@ -69,11 +69,10 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = stored_parts(current)
         rules = read_recipe(current)
-        _check_addable(current, parts, name, rules, is_computed=callable(rows))
         features = match_folds_to_split(
             make_features({name: feature}, [], current.metadata.get("weight")), rules.split, rules.fit_on
         )
-        _check_outputs(current, name, features[name])
+        _check_addable(current, parts, name, features[name], rules, is_computed=callable(rows))
         stored, is_computed = parts[0], callable(rows)
         if is_computed:
             own, others = source_columns({name: features[name]}), source_columns(features, learning_columns(features))
@@ -151,9 +150,12 @@ def _open_source(
     return source, _Members(splits, members.url), _Members(assigned, members.url)
 
 
-def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules: Recipe, *, is_computed: bool) -> None:
-    """Raise ConfigError for a name that is taken, and for datasets whose rows cannot be joined."""
+def _check_addable(
+    current: Dataset, parts: Sequence[Dataset], name: str, feature: Feature, rules: Recipe, *, is_computed: bool
+) -> None:
+    """Raise ConfigError for names that are taken, for datasets whose rows cannot be joined, and for lazy media."""
     problem = None
+    taken = {output.name for output in current.layout.outputs}
     if name in current.features:
         problem = f'it has a feature "{name}" already: pass another name, and column= of the feature'
     elif len(parts) > 1:
@@ -162,15 +164,7 @@ def _check_addable(current: Dataset, parts: Sequence[Dataset], name: str, rules:
         problem = "it has a sample of its rows: write it again with this feature"
     elif _leaves_out(rules) and is_computed:
         problem = "a feature learns also from the rows that balance or split left out: pass all rows, not a function"
-    if problem:
-        raise ConfigError(f'add: "{name}" cannot be added to {current.url}: {problem}')
-
-
-def _check_outputs(current: Dataset, name: str, feature: Feature) -> None:
-    """Raise ConfigError for a feature whose outputs are taken, or that is decoded while it is loaded."""
-    problem = None
-    taken = {output.name for output in current.layout.outputs}
-    if clash := next((name + output for output in all_outputs(feature) if name + output in taken), None):
+    elif clash := next((name + output for output in all_outputs(feature) if name + output in taken), None):
         problem = f'it has an output "{clash}" already: pass another name, and column= of the feature'
     elif getattr(feature, "mode", "eager") != "eager":
         problem = 'media that are decoded while they are loaded cannot be added: use mode="eager"'

@@ -97,7 +97,7 @@ class WriteJob:
         return self.root / self.name
 
     def run(self) -> list[dict[str, Learned]]:
-        """Run all passes that are not done yet, commit, and return the learned states, as `learn_source`."""
+        """Run all passes that are not done yet, commit, and return the learned states, as `scan_source`."""
         try:
             return self._run()
         except StorageFullError as error:
