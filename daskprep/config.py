@@ -27,6 +27,7 @@ from daskprep.storage.security import UntrustedPath, open_filesystem, redact_url
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_BYTES = 100_000_000
+_MAX_DEPTH = 50  # levels; Ludwig's configurations have fewer than 10
 _MAX_VALUES = 1_000_000  # with each alias expanded
 
 _TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
@@ -172,6 +173,17 @@ class _Section:
 
 def load_config(config: Any) -> Any:
     """Return the content of a mapping, YAML text, or a file."""
+    loaded = _load(config)
+    inner = {0: loaded}
+    for _ in range(_MAX_DEPTH):
+        levels = (list(value.values()) if isinstance(value, Mapping) else value for value in inner.values())
+        inner = {id(part): part for level in levels if isinstance(level, list | tuple) for part in level}
+    if inner:
+        raise ConfigError(f"the configuration is nested more than {_MAX_DEPTH} levels deep: check its indentation")
+    return loaded
+
+
+def _load(config: Any) -> Any:
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""

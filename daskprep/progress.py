@@ -50,8 +50,7 @@ class Progress:
     def __init__(self, enabled: bool | None = None) -> None:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
-        is_enabled = sys.stderr is not None and (sys.stderr.isatty() or _in_notebook())
-        self.enabled = is_enabled if enabled is None else enabled and sys.stderr is not None
+        self.enabled = sys.stderr is not None and (_is_interactive() if enabled is None else enabled)
         self.prefix = ""  # shown before names of stages, to distinguish repeated ones
         self.seconds: dict[str, float] = {}  # total by name of stage, also without bars
         self._stage: tuple[str, float] | None = None
@@ -107,6 +106,10 @@ class Progress:
             self._bar.leave = leave
             self._bar.close()
             self._bar = None
+
+
+def _is_interactive() -> bool:
+    return sys.stderr.isatty() or _in_notebook()
 
 
 def _in_notebook() -> bool:

@@ -107,7 +107,8 @@ def local_workers(
     `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active
     Client, or within a process that was itself started to share work.
     """
-    if workers not in (None, "threads") and not (isinstance(workers, int) and workers > 0):
+    is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
+    if not (is_count or workers is None or workers == "threads"):
         raise ConfigError(f'workers={workers!r}: expected a number of processes, "threads", or None to choose')
     if workers == "threads" or _has_scheduler() or not (workers or CPU_COUNT > 2):
         return nullcontext()

@@ -298,6 +298,8 @@ class LocalFiles:
                     os.unlink(path)  # noqa: PTH108 as above
             except FileNotFoundError:
                 pass
+            except RecursionError as error:
+                raise CorruptDatasetError(f"{path}: its folders are nested too deeply: remove it manually") from error
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise

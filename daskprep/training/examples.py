@@ -140,6 +140,10 @@ def check_examples(data: Any, prefix: str = "data=") -> None:
         raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
         raise ConfigError(f"{prefix}{data!r} forms batches itself: pass its dataset, with batch_size")
+    if isinstance(data, list | tuple) and any(
+        isinstance(one, Dataset | Split) or str(one).endswith(".dp") for one in data[:1]
+    ):
+        raise ConfigError(f"{prefix}{data!r:.200}: to read several datasets as one, pass open_dataset([...])")
     is_frame = hasattr(data, "iloc") or hasattr(data, "__arrow_c_stream__")
     if isinstance(data, Mapping | bytes) or is_frame or not (isinstance(data, Iterable) or is_indexable(data)):
         raise ConfigError(

@@ -176,7 +176,7 @@ def test_undecodable_images_are_named(tmp_path):
     frame = pd.DataFrame({"photo": ["gone.png", "gone too.png"]})
     photo = dp.Image(height=2, width=2, num_channels=3, base_dir=str(tmp_path))
     text = "".join(Page(write(frame, {"photo": photo}, tmp_path / "d").report().html).text)
-    assert re.search(r"Row 0 cannot be decoded: gone\.png: .*gone\.png: no such file\.", text)
+    assert re.search(r"Row 0 cannot be decoded: gone\.png: .*gone\.png: no such file or directory\.", text)
     assert "0 images of train" in text
 
 
