@@ -1,9 +1,9 @@
 """Preprocess a table on a local Dask cluster with a memory limit, and train on it.
 
-    python examples/larger_than_memory/train.py        # 2.3 GB of rows, twice as much as the workers may hold
-    python examples/larger_than_memory/train.py 8      # 8 files instead of 88, for a quick look
+    python examples/larger_than_memory/train.py        # 2.7 GB of rows, twice as much as the workers may hold
+    python examples/larger_than_memory/train.py 8      # 8 files instead of 104, for a quick look
 
-It creates its own data in a temporary folder, and needs no network and 4 GB of disk.
+It creates its own data in a temporary folder, and needs no network and 5 GB of disk.
 The memory of the workers depends on the size of partitions, not on the number of rows.
 """
 
@@ -21,8 +21,8 @@ from distributed import Client, LocalCluster
 
 import daskprep as dp
 
-FILES, ROWS, COLUMNS = 88, 200_000, 16
-WORKERS, WORKER_BYTES = 2, 512 << 20
+FILES, ROWS, COLUMNS = 104, 200_000, 16
+WORKERS, WORKER_BYTES = 2, 640 << 20
 
 
 def write_files(folder: Path, files: int) -> int:
@@ -72,7 +72,9 @@ def main(files: int = FILES) -> None:
         print(
             f"{files * ROWS:,} rows, {size / 1e6:,.0f} MB in memory: {size / limit:.1f} times what the workers may hold"
         )
-        cluster = LocalCluster(WORKERS, threads_per_worker=1, memory_limit=WORKER_BYTES, dashboard_address=":0")
+        cluster = LocalCluster(
+            n_workers=WORKERS, threads_per_worker=1, memory_limit=WORKER_BYTES, dashboard_address=":0"
+        )
         with cluster, Client(cluster) as client:
             start = time.perf_counter()
             source = dp.read_files(folder / "parquet", partition_bytes=8_000_000)
