@@ -27,7 +27,7 @@ from daskprep.passes.checking import (
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
-from daskprep.passes.scanning import scan_source
+from daskprep.passes.scanning import ScanPlan, scan_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Rows, wrap_single_row
@@ -243,7 +243,7 @@ class NewRowsMixin(SerializationMixin, auto_wrap_output_keys=None):
             fresh: Mapping[str, Learned] = {}
             if growing:
                 with Progress(progress) as bars:
-                    [fresh] = scan_source(growing, source, scratch=self._scratch, progress=bars).states
+                    [fresh] = scan_source(ScanPlan(growing), source, scratch=self._scratch, progress=bars).states
             grown = find_ranges(ranges, self.learned_, source)
         new_tokens = NewTokens()
         for name, learned in fresh.items():

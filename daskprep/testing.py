@@ -27,7 +27,7 @@ from daskprep.media.pixels import encode_png
 from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
-from daskprep.passes.scanning import scan_source
+from daskprep.passes.scanning import ScanPlan, scan_source
 from daskprep.passes.table import parse_columns, summarize_columns
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
@@ -117,13 +117,13 @@ class _Trial:
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
     def learn(self, tables: Sequence[pa.Table]) -> Learned:
-        return scan_source(self.features, TableSource(tables)).states[0][_NAME]
+        return scan_source(ScanPlan(self.features), TableSource(tables)).states[0][_NAME]
 
     def summarize(self, tables: Sequence[pa.Table]) -> list[ColumnSummary]:
         reader = PartitionReader(TableSource(tables))
         work = Pass("scan", functools.partial(summarize_columns, self.features), self.features)
         summaries = run_pass(reader, work, ContextPlan(self.features).make_contexts(reader))
-        return [by_column[_NAME] for by_column in summaries]
+        return [by_column[_NAME] for _, by_column in summaries]
 
     def encode(self, tables: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
         return encode_source(self.features, {_NAME: learned}, TableSource(tables))

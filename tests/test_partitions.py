@@ -648,7 +648,7 @@ def test_run_two_stages_releases_results_after_last_use(scheduler):
     assert max(most) <= 12
 
 
-def test_plain_write_counts_rows_from_their_numbers(table, tmp_path):
+def test_plain_write_has_no_counting_pass(table, tmp_path):
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=4)
     names = set()
 
@@ -660,7 +660,7 @@ def test_plain_write_counts_rows_from_their_numbers(table, tmp_path):
     with dask.config.set(scheduler=read):
         dp.Preprocessor({"x": "number"}, split=dp.RandomSplit()).fit_write(source, tmp_path / "rows.dp", progress=False)
     assert {name.removeprefix("state-") for name in names} == {
-        *("scan", "merge", "small-results", "learn", "count"),
+        *("scan", "merge", "small-results", "learn"),
         *("encode", "pick-encode", "write", "duplicates"),
     }
 

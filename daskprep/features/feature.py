@@ -153,7 +153,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is for types with a target."""
         from daskprep.passes.losses import tabulate_learned_losses, warn_about_losses  # noqa: PLC0415 passes import features
-        from daskprep.passes.scanning import scan_source  # noqa: PLC0415 as above
+        from daskprep.passes.scanning import ScanPlan, scan_source  # noqa: PLC0415 as above
 
         validate(self)
         if extra_columns := [name for name in self._learning_columns if name != Y]:
@@ -170,7 +170,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         source = self._make_training_source(X, y)
         names = [name for name in source.columns if name != Y]
         features = dict.fromkeys(names, self)
-        self.learned_: dict[str, Learned] = dict(scan_source(features, source).states[0])
+        self.learned_: dict[str, Learned] = dict(scan_source(ScanPlan(features), source).states[0])
         warn_about_losses(tabulate_learned_losses(features, self.learned_), features, self.learned_, fitted=True)
         self.n_features_in_ = len(names)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):

@@ -7,6 +7,7 @@ import operator
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from daskprep.errors import ColumnError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
-from daskprep.passes.table import AnyFeature, Parsed, PartitionCensus, PartitionContext, summarize_columns
+from daskprep.passes.table import AnyFeature, Parsed, PartitionCensus, PartitionContext, count_rows, summarize_columns
 from daskprep.sources import Source
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.local_files import make_folder
@@ -76,8 +77,9 @@ def learn_partitions(
 
     def summarize(context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[Any, dict[str, ColumnSummary]]:
         # The census first, because summarizing frees columns.
-        counted = PartitionCensus(parsed.rows, {}) if census is None else census(context, parsed, table)
-        return counted, summarize_columns(features, context, parsed, table)
+        counted: PartitionCensus = (census or count_rows)(context, parsed, table)
+        counts, summaries = summarize_columns(features, context, parsed, table)
+        return replace(counted, counts=counts), summaries
 
     if census is not None:
         advance = advance or (lambda counted: None)  # without it, a cluster keeps the census

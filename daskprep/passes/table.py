@@ -183,6 +183,11 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
     return keep
 
 
+def count_rows(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
+    """Return a census of the rows alone."""
+    return PartitionCensus(parsed.rows, {})
+
+
 def take_census(
     features: Mapping[str, Contract],
     take_split_census: Callable[..., Any] | None,
@@ -247,8 +252,11 @@ def _complete_by_split(
 
 def summarize_columns(
     features: Mapping[str, Contract], context: PartitionContext, parsed: Parsed, table: pa.Table
-) -> dict[str, Any]:
-    """Summarize the training rows by feature; columns are removed from `parsed`, the split reads columns of `table`."""
+) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """Summarize the training rows by feature, and count the rows of each split; folds are not counted.
+
+    Columns are removed from `parsed`; the split reads columns of `table`.
+    """
     keep = kept_rows(features, parsed.columns)
     splits = None if context.assignment is None else context.assignment.assign(table, keep)
     # One subset, or one per fold and an empty one: the last summary also counts rows that belong to no fold.
@@ -259,6 +267,11 @@ def summarize_columns(
     else:
         mask = keep if splits is None else splits == TRAIN
         row_subsets = [None if mask is None or mask.all() else np.flatnonzero(mask)]
+    counts: tuple[int, ...] = ()
+    if splits is None:
+        counts = (parsed.rows if keep is None else int(np.count_nonzero(keep)), 0, 0)
+    elif not context.n_folds:
+        counts = tuple(int(np.count_nonzero(splits == code)) for code in (TRAIN, VALIDATION, TEST))
     if (decodable := _decodable_rows(features, parsed.columns)) is not None:
         row_subsets = [np.flatnonzero(decodable) if rows is None else rows[decodable[rows]] for rows in row_subsets]
     columns: dict[str, Any] = {}
@@ -290,7 +303,7 @@ def summarize_columns(
         columns[name] = (
             FoldedSummary(parts, getattr(context.assignment, "trained_on", None)) if context.n_folds else parts[0]
         )
-    return columns
+    return counts, columns
 
 
 def _decodable_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:

@@ -25,7 +25,7 @@ from daskprep.features.base import may_drop_rows
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import ContextPlan, assignment_columns, census_of_rows, fold_columns
 from daskprep.passes.engine import PartitionReader
-from daskprep.passes.scanning import Scan, scan_source
+from daskprep.passes.scanning import Scan, ScanPlan, scan_source
 from daskprep.passes.scratch import scratch_name, scratch_reader
 from daskprep.passes.table import PartitionContext
 from daskprep.progress import Progress
@@ -202,15 +202,18 @@ class WriteJob:
         recipe = self.recipe
         if self.source.row_counts is not None and not sum(self.source.row_counts):
             raise ColumnError("the data has no rows: there is nothing to write")
-        return scan_source(
+        plan = ScanPlan(
             recipe.features,
-            self.source,
             recipe.split,
             fits_all=recipe.fit_on != "train",
             columns=recipe.raw_columns,
             learned=recipe.learned,
             compares=recipe.learned is not None and self.expected is None,
             on_findings=recipe.on_findings,
+        )
+        return scan_source(
+            plan,
+            self.source,
             spill=self.scratch,
             kept=self.scratch,
             scratch=self.scratch.path if self.scratch.is_local else self.options.scratch,
@@ -231,19 +234,22 @@ class WriteJob:
         assign_splits = None
         if self._stores_assignments:
             assign_splits = AssignSplits(assignment.dropping, saved, self.scratch, recipe.split)
-        reader = self._parsed_rows(rows)
-        contexts, counts = assignment.count_partitions(
-            reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
-        )
+        # Learning has counted the rows of each split, unless it learned from all rows.
+        is_counted = recipe.fit_on == "train" and all(partition.counts for partition in census)
+        if self._stores_assignments or self._imputed_features or not is_counted:
+            reader = self._parsed_rows(rows)
+            contexts, census = assignment.count_partitions(
+                reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
+            )
         if self._stores_assignments:  # encoding reads splits and repeats from scratch
             contexts = [replace(context, assignment=None, repeats=None) for context in contexts]
-        placement = Placement.from_counts(rows, [partition.counts for partition in counts])
+        placement = Placement.from_counts(rows, [partition.counts for partition in census])
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
         layout = choose_layout(recipe.features, learned, placement.rows, self.options)
-        plan = WritePlan(layout, placement, tuple(partition.rejects for partition in counts))
+        plan = WritePlan(layout, placement, tuple(partition.rejects for partition in census))
         if not self._imputed_features:
             # A write with this file resumes from here, so it is saved after the state and after all scratch files.
             state_future = background.submit(self._save_checkpoint, plan, state_future)

@@ -27,7 +27,7 @@ from daskprep.features import Learned
 from daskprep.passes.assignment import take_sample
 from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.fitting import bind_features
-from daskprep.passes.scanning import scan_source
+from daskprep.passes.scanning import ScanPlan, scan_source
 from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source, read_files
@@ -222,14 +222,14 @@ def fit_source(
 
     Results of tasks are saved in the folder `scratch`, from which the same fit resumes if this one is killed.
     """
-    split, features = recipe.split if recipe.fit_on == "train" else None, recipe.features
+    plan = ScanPlan(recipe.features, recipe.split if recipe.fit_on == "train" else None)
     with _open_checkpoint(recipe, source, scratch) as kept, ExitStack() as stack:
-        scan = partial(scan_source, features, source, split, kept=kept, progress=progress)
+        scan = partial(scan_source, plan, source, kept=kept, progress=progress)
         # Columns would be parsed twice: to count rows, and to learn from them.
         needs_parsing = source.reads_all and not source.in_memory and not source.is_dask
         if (
             needs_parsing
-            and ContextPlan(features, split).needs_reading(source)
+            and ContextPlan(plan.features, plan.split).needs_reading(source)
             and (scratch is not None or partitions.is_in_process())
         ):
             parent = None if scratch is None else str(make_folder(scratch, "scratch"))

@@ -18,7 +18,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import find_dropped_rows, validate
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
 from daskprep.passes.encoding import encode_source
-from daskprep.passes.scanning import scan_source
+from daskprep.passes.scanning import ScanPlan, scan_source
 from daskprep.passes.table import parse_columns
 from daskprep.sources import as_source
 
@@ -242,7 +242,7 @@ def test_windows_accept_only_numbers():
 
 def with_group(feature: Timeseries, frame) -> list[list[float]]:
     source, features = as_source(frame), {"x": feature}
-    return np.asarray(encode_source(features, scan_source(features, source).states[0], source)["x"]).tolist()
+    return np.asarray(encode_source(features, scan_source(ScanPlan(features), source).states[0], source)["x"]).tolist()
 
 
 def across(feature: Timeseries, pieces) -> list[list[float]]:
