@@ -47,7 +47,7 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "binary": {"missing_value_strategy": "fill_with_false"},
     "category": {"most_common": 10_000}, "sequence": {"most_common": 20_000, "max_sequence_length": 256},
     "text": {"lowercase": False, "most_common": 20_000, "max_sequence_length": 256},
-    "timeseries": {"across_splits": True, "timeseries_length_limit": 256},
+    "timeseries": {"across_splits": True, "padding_value": 0.0, "timeseries_length_limit": 256},
     "image": {"missing_value_strategy": "bfill"},
     "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0, "audio_file_length_limit_in_s": 7.5},
 }  # fmt: skip

@@ -23,7 +23,7 @@ from daskprep import partitions
 from daskprep.balance import balanced_weights
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import Binary
+from daskprep.features import Binary, Timeseries
 from daskprep.features.arrays import MIN_CELLS
 from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
@@ -327,18 +327,17 @@ class PredictionMixin(SerializationMixin, auto_wrap_output_keys=None):
         """Warn about targets with imputed labels or incomplete horizons, and about an inferred positive label."""
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
-            strategy = getattr(self._feature_specs.get(name), "missing_value_strategy", None)
             if name not in self._feature_specs and isinstance(feature, Binary) and feature.positive is not None:
                 warn(
                     f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
                     f'features that infer_features returns, with "{name}": Binary(positive=...)'
                 )
-            horizon, padding = (getattr(feature, one, 0) for one in ("horizon", "padding_value"))
-            if horizon and self.weight is None:
+            is_complete = feature._drops_windows or self.weight is not None
+            if isinstance(feature, Timeseries) and feature.horizon and not is_complete:
                 warn(
-                    f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
-                    f"and models learn {padding} as if it were true: pass weight= with a column that is 0 there"
-                    + ('; "drop_row" does not leave these rows out' if strategy == "drop_row" else "")
+                    f'target "{name}": the horizon of the last {feature.horizon:,} rows of each series is incomplete, '
+                    f"and models learn {feature.padding_number} as if it were true: leave these rows out by "
+                    'missing_value_strategy="drop_row"'
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(

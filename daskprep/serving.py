@@ -119,7 +119,7 @@ class Encoder:
             if "golden" in feature:
                 saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         for one in features.values():
-            one.seen = dict.fromkeys(COUNTED, 0)  # without the cells of these checks
+            one.seen = dict.fromkeys(one.seen, 0)  # without the cells of these checks
         self._rows = self._target_rows = 0
         targets = saved.read_targets(state, features)
         self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
@@ -168,8 +168,9 @@ class Encoder:
             Whether arrays are in the form that batches of a loader have.
         report : bool
             Whether to return a pair: the arrays, and the cells that were imputed or replaced. The latter are by
-            feature, then by "missing", "unreadable" or "unseen", then by row number. Unreadable cells count as missing
-            too, as in `Preprocessor.cell_counts`. Features without such cells are left out.
+            feature, then by "missing", "unreadable" or "unseen", then by row number, and windows with padding by
+            "padded". Unreadable cells count as missing too, as in `Preprocessor.cell_counts`. Features without such
+            cells are left out.
         strict : bool
             Whether to raise `RejectedValueError` for unreadable cells, and for categories and tokens outside the
             vocabulary. Missing cells are still imputed.
@@ -219,7 +220,8 @@ class Encoder:
 
         They are the number of "rows" and of "missing", "unseen" and "out_of_range" cells, in all threads. Unreadable
         cells are missing. Numbers and the days of dates are out of range below the smallest or above the largest of the
-        fit. Tokens beyond the length of a row are not counted. Of images, audio and custom types, only rows are.
+        fit. Features with windows also have the rows whose window has padding, as "padded". Tokens beyond the length of
+        a row are not counted. Of images, audio and custom types, only rows are.
 
         Examples
         --------

@@ -140,7 +140,7 @@ def text_features() -> dict[str, Any]:
         "place": dp.H3(),
         "price": dp.Number(),
         "seen": dp.Date(missing_value_strategy="drop_row"),
-        "count": dp.Timeseries(window_size=3),
+        "count": dp.Timeseries(window_size=3, padding_value=0.0, across_splits=False),
         "target": dp.Category(),
     }
 

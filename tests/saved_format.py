@@ -266,13 +266,13 @@ def features() -> dict[str, Any]:
         "series_end": dp.Timeseries(timeseries_length_limit=2, truncation="keep_end", column="series"),
         "series_comma": dp.Timeseries(tokenizer="comma", padding="left", column="series"),
         "series_underscore": dp.Timeseries(tokenizer="underscore", fill_value="1_2", column="series"),
-        "window": dp.Timeseries(window_size=3, column="count"),
+        "window": dp.Timeseries(window_size=3, padding_value=0.0, column="count"),
         "point": dp.Vector(vector_size=2, fill_value="0 1"),
         "seen": "date",
         "seen_format": dp.Date(datetime_format="%d.%m.%Y", column="day"),
         "place": "h3",
         "place_marked": dp.H3(missing_indicator=True, column="place"),
-        "window_marked": dp.Timeseries(window_size=2, missing_indicator=True, column="count"),
+        "window_marked": dp.Timeseries(window_size=2, padding_value=0.0, missing_indicator=True, column="count"),
     }
 
 

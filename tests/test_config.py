@@ -52,7 +52,7 @@ LUDWIGS: dict[str, dict[str, Any]] = {
     "number": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
-    "timeseries": {"across_splits": True, "timeseries_length_limit": 256},
+    "timeseries": {"across_splits": True, "padding_value": 0.0, "timeseries_length_limit": 256},
     "image": {"missing_value_strategy": "bfill"},
     "audio": {"missing_value_strategy": "bfill", "padding_value": 0.0, "audio_file_length_limit_in_s": 7.5},
 }

@@ -48,7 +48,7 @@ def prep(table) -> dp.Preprocessor:
         "city": dp.Category(missing_value_strategy="bfill"),
         "review": dp.Text(max_sequence_length=4),
         "tags": "set",
-        "window": dp.Timeseries(column="price", window_size=5, group_by="group", missing_value_strategy="ffill"),
+        "window": dp.Timeseries(column="price", window_size=5, group_by="group", padding_value=0),
         "sold": "binary",
         "days": "number",
     }

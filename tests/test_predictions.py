@@ -151,7 +151,9 @@ def test_ids_and_one_hot_rows_predict_texts(feature, cells):
 def test_vectors_and_timeseries_predict_lists(feature):
     cells = [1.5, 2.5] if getattr(feature, "window_size", 0) else ["1.5 2.5", "3 4"]
     prep = prep_of(feature, cells)
-    assert prep.predictions(truth(prep, cells))["y_predictions"].tolist() == prep.encode(frame_of(cells))["y"].tolist()
+    np.testing.assert_array_equal(
+        prep.predictions(truth(prep, cells))["y_predictions"].tolist(), prep.encode(frame_of(cells))["y"]
+    )
 
 
 def test_mask_ids_and_scores_predict_masks():

@@ -337,7 +337,6 @@ FALLBACKS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.* whose windows are incomplete")
 @pytest.mark.parametrize("strategy", ["drop_row", "ffill", "bfill"])
 @pytest.mark.parametrize("kind", FALLBACKS)
 def test_row_without_neighbors_uses_a_fallback_excluded_from_statistics(kind, strategy):
@@ -351,6 +350,6 @@ def test_row_without_neighbors_uses_a_fallback_excluded_from_statistics(kind, st
     again = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict())))
     for output, rows in prep.encode(gaps[3:]).items():
         np.testing.assert_array_equal(again.encode(gaps[3:])[output], rows)
-    if strategy == "drop_row":
+    if strategy == "drop_row" and kind != "window":  # which drops rows by their windows, after the fit
         counted = dp.Preprocessor({"x": feature}, split=None).fit(gaps).learned_["x"]
         assert dataclasses.replace(counted, missing=0, seen=0) == prep.learned_["x"]

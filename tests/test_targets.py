@@ -434,11 +434,12 @@ def test_one_row_as_a_dict_of_cells(table):
     assert prep.cell_counts(row)["rows"].eq(1).all()
 
 
-def test_target_with_horizon_warns_without_weights():
+def test_target_with_horizon_warns_if_incomplete_horizons_stay():
     frame = pd.DataFrame({"load": range(6), "complete": [1, 1, 1, 1, 0, 0]})
     features = {"past": dp.Timeseries(column="load", window_size=2), "next": dp.Timeseries(column="load", horizon=2)}
-    message = '"next": the horizon of the last 2 rows .* learn 0.0 as if it were true: pass weight='
-    with pytest.warns(UserWarning, match=message):
+    dp.Preprocessor(features, targets="next").fit(frame)
+    features["next"] = dp.Timeseries(column="load", horizon=2, padding_value=0, missing_value_strategy="ffill")
+    with pytest.warns(UserWarning, match='"next": the horizon of the last 2 rows .* learn 0.0 as if it were true'):
         dp.Preprocessor(features, targets="next").fit(frame)
     dp.Preprocessor(features, targets="next", weight="complete").fit(frame)
     dp.Preprocessor(features).fit(frame)

@@ -14,11 +14,11 @@ from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import any_in_list, as_dictionary, mask_texts, one_array, take_by_code, token_lists
-from daskprep.features.missing import NeighbourImputer, neighbour_strategy
+from daskprep.features.missing import NeighbourImputer
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
-from daskprep.rows.base import MISSING, Parameters
+from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.rows.typed import earlier_values, later, read_fields
 from daskprep.sources.arrow_types import class_column
@@ -339,6 +339,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return []
 
     @property
+    def _drops_windows(self) -> bool:
+        """Whether rows with an incomplete window are left out, which borders of other partitions decide."""
+        return False
+
+    @property
     def _learning_columns(self) -> list[str]:
         """Columns of the source to learn from in addition to `reads`; new rows need not have them.
 
@@ -586,7 +591,7 @@ def validate(feature: Contract) -> None:
 
 def drops_missing(feature: Contract) -> bool:
     """Return whether rows with a missing cell are dropped."""
-    return bool(feature.missing_value_strategy == "drop_row")
+    return bool(feature.missing_value_strategy == "drop_row" and not feature._drops_windows)
 
 
 def keeps_missing(feature: Contract) -> bool:
@@ -596,8 +601,7 @@ def keeps_missing(feature: Contract) -> bool:
 
 def fills_with_one_value(feature: Contract) -> bool:
     """Return whether one value fills every missing cell and counts in the statistics."""
-    strategy = feature.missing_value_strategy
-    return not (drops_missing(feature) or keeps_missing(feature)) and neighbour_strategy(strategy) is None
+    return feature.missing_value_strategy not in ("drop_row", "keep", *NEIGHBOUR_STRATEGIES)
 
 
 def fill_advice(feature: Contract, learned: Learned) -> str | None:

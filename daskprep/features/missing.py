@@ -47,6 +47,7 @@ class NeighbourImputer:
 
     used_in_fit: bool = True  # whether columns are also filled during learning
     per_split: bool = False  # whether cells of other splits are hidden (`hide`), if splits are assigned
+    sees_earlier_splits: bool = False  # but not of earlier ones: train, validation, test
 
     def __init__(self, strategy: NeighbourStrategy) -> None:
         self._strategy = strategy

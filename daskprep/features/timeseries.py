@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -185,8 +185,8 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         Separator of the numbers in text; "space" also reads lists in brackets.
     timeseries_length_limit : int or "auto"
         Maximum length of a series. "auto": 256, or eight times the mean length of the training rows if that is more.
-    padding_value : float
-        Padding of short series, and the value for "nan" and for rows outside the frame.
+    padding_value : float or None
+        Padding of short series, and the value for "nan" and for rows outside the frame. None: 0, and NaN in windows.
     padding : {"right", "left"}
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
@@ -197,8 +197,9 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         Length of a window that starts in the next row; 0 for none.
     group_by : str or None
         Column of groups: windows take numbers only from rows with the same value. Missing values form a group too.
-    across_splits : bool
+    across_splits : bool or "auto"
         Whether windows in datasets and streams also take numbers from rows of other splits. If not, these are padding.
+        "auto": a `window_size` takes numbers of earlier splits (train, validation, test), a `horizon` of no other.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode" (not for windows),
         "ffill", "bfill" (both within the groups of windows) or "drop_row".
@@ -221,10 +222,10 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
            [-1. , -1. , -1. ],
            [70. , -1. , -1. ]], dtype=float32)
     >>> Timeseries(window_size=3).fit_transform(pd.DataFrame({"load": [1, 2, 3, 4]}))
-    array([[0., 0., 1.],
-           [0., 1., 2.],
-           [1., 2., 3.],
-           [2., 3., 4.]], dtype=float32)
+    array([[nan, nan,  1.],
+           [nan,  1.,  2.],
+           [ 1.,  2.,  3.],
+           [ 2.,  3.,  4.]], dtype=float32)
     """
 
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {
@@ -237,7 +238,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
 
     def check(self) -> None:
         """Raise ConfigError for padding beyond float32, contradictory windows, or a fill value that is not a series."""
-        if not abs(self.padding_value) <= MAX_FLOAT32:
+        if self.padding_value is not None and not abs(self.padding_value) <= MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
         if self.window_size and self.horizon:
             raise ConfigError(
@@ -267,11 +268,6 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             return parsed
         return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
-    def _configure_as_target(self) -> None:
-        # A row whose own number is missing may have a complete horizon.
-        if not self.is_windowed:
-            super()._configure_as_target()
-
     def parse_fill(self, value: object) -> pa.Array:
         """Return one cell with a list of float32; for windows, an empty text becomes NaN, which is padding."""
         if not self.is_windowed:
@@ -296,7 +292,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
         """Return float32 rows, padded or truncated to the learned length; NaN becomes `padding_value`."""
         numbers = float_values(parsed.flatten())
-        length, fill = learned.max_timeseries_length, float(self.padding_value)
+        length, fill = learned.max_timeseries_length, self.padding_number
         offsets = list_offsets(parsed)
         if (np.diff(offsets) == length).all():
             out: np.ndarray = numbers.reshape(len(parsed), length).copy()
@@ -319,14 +315,21 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         return matrix_to_lists(encoded)
 
-    def advice(self, learned: LearnedTimeseries) -> str | None:
-        """Return a warning if "drop_row" keeps rows whose window is incomplete; else None."""
-        if self.window_size < 2 or self.missing_value_strategy != "drop_row":
-            return super().advice(learned)
-        return (
-            f'has missing_value_strategy="drop_row", which keeps the first {format_count(self.window_size - 1, "row")} '
-            "of each series, whose windows are incomplete: pass weight= with a column that is 0 there"
-        )
+    @property
+    def _drops_windows(self) -> bool:
+        return self.is_windowed and self.missing_value_strategy == "drop_row"
+
+    @property
+    def row_filter(self) -> Callable[[pa.Array, LearnedTimeseries], np.ndarray] | None:
+        return (lambda windows, learned: any_in_row(windows, np.isnan)) if self._drops_windows else None
+
+    def _explain_drop(self, value: Any) -> str:
+        missing = sum(number != number for number in value)  # noqa: PLR0124 as NaN does
+        return f"{missing} of {format_count(len(value), 'number')} of the {self._window_name} are missing"
+
+    @property
+    def _window_name(self) -> str:
+        return "horizon" if self.horizon else "window"
 
     @property
     def imputer(self) -> NeighbourImputer | None:
@@ -341,7 +344,8 @@ class _WindowImputer(NeighbourImputer):
     def __init__(self, feature: Timeseries) -> None:
         """Derive the direction and reach of windows from a feature; raise ConfigError if they are too long."""
         self._feature = feature
-        self.per_split = not feature.across_splits
+        self.per_split = feature.across_splits is not True
+        self.sees_earlier_splits = feature.across_splits == "auto" and not feature.horizon
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
         self._looks_ahead = feature.horizon > 0
         self._reach = feature.horizon or feature.window_size - 1  # distance to the farthest number, in rows
@@ -392,7 +396,7 @@ class _WindowImputer(NeighbourImputer):
         windows[np.isinf(windows)] = np.nan
         # A window is missing if the number of its row is, unless imputation fills it.
         missing = ~valid_mask(parsed)
-        if learned is not None and fills_with_one_value(self._feature):
+        if self._feature._drops_windows or (learned is not None and fills_with_one_value(self._feature)):
             missing[:] = False
         elif self._fill_strategy:
             missing[rows.order] = np.isnan(numbers)

@@ -79,7 +79,7 @@ def find_all_paddings(
     paddings = find_paddings(features, learned) | dict.fromkeys(find_regions(features), Padding(math.nan))
     for name, feature in features.items():
         if isinstance(feature, Timeseries) and not feature.is_windowed:
-            paddings[name] = Padding(np.float32(feature.padding_value), feature.padding == "left")
+            paddings[name] = Padding(np.float32(feature.padding_number), feature.padding == "left")
         elif isinstance(feature, Audio):
             paddings[name] = Padding(feature._padding_frame(learned[name]))  # type: ignore[arg-type]
         elif isinstance(feature, Set) and (feature.expand_to == "ids" or not expand):

@@ -28,6 +28,7 @@ from daskprep.passes.table import (
     PartitionCensus,
     PartitionContext,
     collect_borders,
+    complete_column,
     kept_rows,
     select_dropping_features,
 )
@@ -37,7 +38,9 @@ from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomS
 from daskprep.split.folds import PeriodAssignment
 from daskprep.split.rows import RandomAssignment, sample_rows
 
-RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray], Any]
+DroppedCells = tuple[pa.Array, np.ndarray]
+"""The cells of a feature, and a mask of those that drop their row."""
+RejectWriter = Callable[[PartitionContext, Parsed, np.ndarray, np.ndarray, Mapping[str, DroppedCells]], Any]
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,18 @@ class Assignment:
         return self.add_repeats(reader, plan.make_contexts(reader))
 
     def add_repeats(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return the contexts of partitions with the repeats that the balance plans; with a balance, in one pass."""
+        """Return the contexts with the repeats that the balance plans, and borders for windows that drop rows.
+
+        Each takes a pass.
+        """
+        if windows := self._dropping_windows:
+
+            def collect(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, Any]:
+                splits = None if self.split is None else self._find_dropped(context, parsed, table)[0]
+                return collect_borders(windows, parsed, self.learned, splits)
+
+            work = Pass("census", collect, {**self.dropping, **windows}, self.columns)
+            contexts = exchange_borders(windows, run_pass(reader, work, contexts), contexts)
         if (balance := self.balance) is None:
             return contexts
 
@@ -98,15 +112,17 @@ class Assignment:
         """Count the rows of each partition by split; return the contexts and the counts of partitions.
 
         The contexts also get the border values from other partitions for `border_features`, which impute across
-        partitions. ``store_rejects(context, parsed, splits, repeats)`` is called in the task of each partition; counts
-        have its result.
+        partitions. ``store_rejects(context, parsed, splits, repeats, dropped)`` is called in the task of each
+        partition, and counts have its result; `dropped` has cells and a mask of dropped rows by feature.
         """
-        border_features = border_features or {}
+        windows = self._dropping_windows  # contexts have their borders
+        border_features = {name: one for name, one in (border_features or {}).items() if name not in windows}
 
         def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
             """Assign the rows of a partition, store its rejects, and return its counts and borders."""
-            splits, repeats = self.assign(context, parsed, table)
-            rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats)
+            splits, dropped = self._find_dropped(context, parsed, table)
+            repeats = self._repeats(context, table, splits)
+            rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats, dropped)
             borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
             left_out = int(np.count_nonzero(splits == DROPPED))
             return PartitionCensus(len(splits), borders, None, _count_splits(splits, repeats), rejects, left_out)
@@ -143,15 +159,27 @@ class Assignment:
     def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
         """Return the split code of each row of a partition, and the number of times it is written: 0 if dropped."""
         splits = self._splits(context, parsed, table)
+        return splits, self._repeats(context, table, splits)
+
+    def _repeats(self, context: PartitionContext, table: pa.Table, splits: np.ndarray) -> np.ndarray:
         if context.repeats is None:
             repeats = np.ones(len(splits), np.int64)
         else:
             repeats = np.asarray(context.repeats.repeats(table, splits == TRAIN), np.int64)
         repeats[splits == DROPPED] = 0
-        return splits, repeats
+        return repeats
 
     def _splits(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> np.ndarray:
         """Return the split code of each row of a partition, `DROPPED` for rows that features or sample leave out."""
+        return self._find_dropped(context, parsed, table)[0]
+
+    def _find_dropped(
+        self, context: PartitionContext, parsed: Parsed, table: pa.Table
+    ) -> tuple[np.ndarray, dict[str, DroppedCells]]:
+        """Return the split code of each row, and the cells that drop rows by feature; none before the fit.
+
+        Windows are cut between rows of splits from before any window drops rows. Without their borders, none does.
+        """
         keep = kept_rows(self.dropping, parsed.columns)
         if context.sample is not None:
             keep = np.logical_and(context.sample.is_train(parsed.rows), True if keep is None else keep)
@@ -160,15 +188,33 @@ class Assignment:
         else:
             splits = np.full(parsed.rows, TRAIN, np.uint8)
             splits[~keep if keep is not None else slice(0)] = DROPPED
+        dropping: dict[str, DroppedCells] = {}
         if self.learned is None:
-            return splits
-        for name, feature in self.dropping.items():
-            learned = self.learned[name]
+            return splits, dropping
+        windows = [name for name in self._dropping_windows if name in context.border_values]
+        for name in (*(name for name in self.dropping if name not in self._dropping_windows), *windows):
+            feature, learned, cells = self.dropping[name], self.learned[name], parsed.columns[name]
             with column_error_context(name):
-                dropped = find_dropped_rows(feature, learned.mask_unlearned(parsed.columns[name]), learned)
+                known = learned.mask_unlearned(cells)
+                if name in windows and feature.imputer is not None:
+                    cells = known = complete_column(
+                        feature.imputer, known, context.border_values[name], learned, splits
+                    )
+                dropped = find_dropped_rows(feature, known, learned)
             if dropped is not None:
-                splits[dropped] = DROPPED
-        return splits
+                dropping[name] = cells, dropped
+                if name in windows:
+                    dropped &= splits != DROPPED
+                else:
+                    splits[dropped] = DROPPED
+        for name in windows:
+            splits[dropping[name][1]] = DROPPED
+        return splits, dropping
+
+    @property
+    def _dropping_windows(self) -> dict[str, Contract]:
+        """The features that drop rows with an incomplete window; none before the fit."""
+        return {} if self.learned is None else {name: one for name, one in self.dropping.items() if one._drops_windows}
 
 
 def _count_splits(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:

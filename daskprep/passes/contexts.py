@@ -193,7 +193,13 @@ def exchange_borders(
     if not border_values:
         return list(contexts)
     return [
-        replace(context, border_values={name: values[number] for name, values in border_values.items()})
+        replace(
+            context,
+            border_values={
+                **context.border_values,
+                **{name: values[number] for name, values in border_values.items()},
+            },
+        )
         for number, context in enumerate(contexts)
     ]
 

@@ -223,25 +223,28 @@ def collect_borders(
             if splits is None or not imputer.per_split:
                 borders[name] = imputer.find_border(cells, learned[name])
             else:
-                hidden = {code: _mask_other_splits(splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
+                hidden = {code: _mask_hidden(imputer, splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
                 borders[name] = {
                     code: imputer.find_border(imputer.hide(cells, mask), learned[name]) for code, mask in hidden.items()
                 }
     return borders
 
 
-def _mask_other_splits(splits: np.ndarray, code: int) -> np.ndarray:
-    """Return a mask of the rows in a split other than `code`; rows in no split are not masked."""
-    in_other_split: np.ndarray = (splits != code) & (splits != DROPPED)
-    return in_other_split
+def _mask_hidden(imputer: NeighbourImputer, splits: np.ndarray, code: int) -> np.ndarray:
+    """Return a mask of the rows that rows of the split `code` do not see; all see rows in no split."""
+    in_other_split = splits > code if imputer.sees_earlier_splits else splits != code
+    hidden: np.ndarray = in_other_split & (splits != DROPPED)
+    return hidden
 
 
-def _complete_by_split(
-    imputer: NeighbourImputer, known: pa.Array, border_values: Mapping[int, Any], learned: Any, splits: np.ndarray
+def complete_column(
+    imputer: NeighbourImputer, known: pa.Array, border_value: Any, learned: Any, splits: np.ndarray | None
 ) -> pa.Array:
-    """Return the cells with missing ones imputed within each split: cells of other splits are hidden."""
+    """Return the cells with missing ones imputed, for each split apart if borders were collected by split."""
+    if splits is None or not len(splits) or not (imputer.per_split and isinstance(border_value, dict)):
+        return imputer.complete(known, border_value, learned)
     completed = [
-        imputer.complete(imputer.hide(known, _mask_other_splits(splits, code)), border_values[code], learned).filter(
+        imputer.complete(imputer.hide(known, _mask_hidden(imputer, splits, code)), border_value[code], learned).filter(
             splits == code
         )
         for code in sorted(set(splits.tolist()))
@@ -387,7 +390,7 @@ def completed_columns(
         readable = parsed.columns.pop(name)
         with column_error_context(name):
             column = known = learned[name].mask_unlearned(readable)
-            if missing_codes is not None and known.null_count:
+            if missing_codes is not None and known.null_count and not feature._drops_windows:
                 missing_codes[name] = (~valid_mask(known)).astype(np.uint8) + (
                     valid_mask(readable) & ~valid_mask(known)
                 )
@@ -399,11 +402,7 @@ def completed_columns(
                 if missing_codes is not None and replaced is not None:
                     codes = missing_codes.setdefault(name, np.zeros(len(known), np.uint8))
                     codes[replaced & (codes == 0)] = 3
-                border_value = context.border_values.get(name)
-                if splits is not None and len(splits) and imputer.per_split and isinstance(border_value, dict):
-                    column = _complete_by_split(imputer, known, border_value, learned[name], splits)
-                else:
-                    column = imputer.complete(known, border_value, learned[name])
+                column = complete_column(imputer, known, context.border_values.get(name), learned[name], splits)
                 check_arrow(feature, "imputer", column, len(readable))
         if feature.invalid == "raise":
             _collect_rejects(feature, name, parsed.unreadable.get(name), context.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Sequence
@@ -16,11 +17,13 @@ from daskprep.rows.base import (
     MISSING,
     NEIGHBOUR_STRATEGIES,
     Arrays,
+    CellReport,
     Parameters,
     RowEncoder,
     RowMappings,
     Strategy,
     Truncation,
+    json_number,
 )
 from daskprep.rows.cells import (
     LIST_TYPES,
@@ -216,13 +219,13 @@ class TimeseriesParameters(Parameters):
 
     tokenizer: Literal["space", "comma", "underscore"] = "space"
     timeseries_length_limit: Count | Literal["auto"] = "auto"
-    padding_value: float = 0.0
+    padding_value: float | None = None
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = later("keep_start", rows=True)
     window_size: Annotated[int, AtLeast(0)] = 0
     horizon: Annotated[int, AtLeast(0)] = 0
     group_by: str | None = None
-    across_splits: bool = later(False, before=True, rows=True)
+    across_splits: bool | Literal["auto"] = later("auto", before=True, rows=True)
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
 
@@ -230,6 +233,11 @@ class TimeseriesParameters(Parameters):
     def is_windowed(self) -> bool:
         """Whether a row is a window over the rows around it."""
         return self.window_size > 0 or self.horizon > 0
+
+    @property
+    def padding_number(self) -> float:
+        """The number for padding and missing numbers: by default NaN in windows, and 0 in series of a cell."""
+        return (_NAN if self.is_windowed else 0.0) if self.padding_value is None else float(self.padding_value)
 
     def reads(self, name: str) -> list[str]:
         return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
@@ -245,11 +253,13 @@ class TimeseriesRowEncoder(RowEncoder):
         params = self.params
         self.separator = SEPARATORS[params.tokenizer]
         self.length = self.learned["max_timeseries_length"]
-        self.padding = float(params.padding_value)
+        self.padding = params.padding_number
         self.is_left = params.padding == "left"
         self.keeps_end = params.truncation == "keep_end"
         self.looks_ahead = params.horizon > 0
         self.uses_neighbours = params.is_windowed
+        if self.uses_neighbours:
+            self.seen["padded"] = 0
 
     def read(self, cell: Any) -> NumberList | None:
         if not self.uses_neighbours:
@@ -265,7 +275,25 @@ class TimeseriesRowEncoder(RowEncoder):
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return the arrays of rows by suffix; `group_by` limits windows to the rows of a group."""
+        """Return the arrays of rows by suffix; windows are of the rows of a group, and those with padding count."""
+        arrays = self._encode_groups(rows)
+        if self.uses_neighbours:
+            is_missing = np.isnan(arrays[""])
+            self._count("padded", int(is_missing.any(axis=1).sum()))
+            arrays[""][is_missing] = self.padding
+        return arrays
+
+    def report(self, rows: RowMappings) -> CellReport:
+        """Return the cells of `RowEncoder.report`, and as "padded" the rows whose window has padding."""
+        report = super().report(rows)
+        if self.uses_neighbours:
+            uncounted = copy.copy(self)
+            uncounted.seen, uncounted.padding = dict(self.seen), _NAN
+            padded = np.flatnonzero(np.isnan(uncounted.encode(rows)[""]).any(axis=1)).tolist()
+            report |= {"padded": {row: json_number(rows[row][self.column]) for row in padded}} if padded else {}
+        return report
+
+    def _encode_groups(self, rows: RowMappings) -> Arrays:
         if len(self.columns) == 1:
             return super().encode(rows)
         groups: dict[str | None, list[int]] = {}
@@ -287,16 +315,17 @@ class TimeseriesRowEncoder(RowEncoder):
         values = super().apply_neighbours(values)
         if not self.uses_neighbours:
             return values
-        if self.params.missing_value_strategy not in (*NEIGHBOUR_STRATEGIES, "drop_row"):
-            values = [self.fill if value is None else value for value in values]
+        if (strategy := self.params.missing_value_strategy) not in NEIGHBOUR_STRATEGIES:
+            fill = [_NAN] if strategy == "drop_row" else self.fill
+            values = [fill if value is None else value for value in values]
         numbers = [_NAN if value is None else value[0] for value in values]
         edge_padding = [_NAN] * self.length
         padded = numbers + edge_padding if self.looks_ahead else edge_padding + numbers
         return [None if value is None else padded[i : i + self.length] for i, value in enumerate(values, start=1)]
 
     def to_arrays(self, values: Sequence[NumberList]) -> Arrays:
-        """Return series as float32 rows of the learned length, truncated or padded; NaN becomes the padding value."""
-        length, padding = self.length, self.padding
+        """Return series as float32 rows of the learned length; NaN becomes the padding value, except in windows."""
+        length, padding = self.length, _NAN if self.uses_neighbours else self.padding
         rows = []
         for numbers in values:
             truncated = numbers[-length:] if self.keeps_end else numbers[:length]

@@ -25,7 +25,7 @@ from daskprep.loader.batches import BatchFormat, select_outputs
 from daskprep.loader.groups import Group, group_outputs
 from daskprep.media.decoding import MediaDecoder
 from daskprep.options import SharedOptions
-from daskprep.passes.assignment import Assignment
+from daskprep.passes.assignment import Assignment, DroppedCells
 from daskprep.passes.contexts import add_first_rows, fold_columns
 from daskprep.passes.engine import PartitionReader, Pass
 from daskprep.passes.losses import LeftOut, count_left_out
@@ -221,10 +221,16 @@ def plan_stream(
     assignment = dataclasses.replace(assignment, features=needed_features, learned=needed_state)
     contexts = assignment.make_contexts(reader, outputs)
 
-    def count_rejects(context: PartitionContext, parsed: Parsed, splits: Integers, repeats: Integers) -> Counter[str]:
+    def count_rejects(
+        context: PartitionContext,
+        parsed: Parsed,
+        splits: Integers,
+        repeats: Integers,
+        dropped: Mapping[str, DroppedCells],
+    ) -> Counter[str]:
         if not (splits == DROPPED).any():
             return Counter()
-        rejects = list_rejects(assignment.dropping, needed_state, parsed, 0, splits, split)
+        rejects = list_rejects(assignment.dropping, dropped, parsed, 0, splits, split)
         return Counter(count_left_out(assignment.dropping, rejects, 0).columns)
 
     contexts, partition_counts = assignment.count_partitions(reader, contexts, border_features, count_rejects)

@@ -233,7 +233,7 @@ class WriteJob:
         assignment = Assignment(recipe.features, recipe.split, recipe.balance, saved)
         assign_splits = None
         if self._stores_assignments:
-            assign_splits = AssignSplits(assignment.dropping, saved, self.scratch, recipe.split)
+            assign_splits = AssignSplits(assignment.dropping, self.scratch, recipe.split)
         # Learning has counted the rows of each split, unless it learned from all rows.
         is_counted = recipe.fit_on == "train" and all(partition.counts for partition in census)
         if self._stores_assignments or self._imputed_features or not is_counted:

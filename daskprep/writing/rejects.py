@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,9 @@ import pyarrow.parquet as pq
 from daskprep.display import format_count
 from daskprep.errors import warn
 from daskprep.features import Feature
-from daskprep.features.base import MAX_SHOWN, Contract, find_dropped_rows, kind_with_article
-from daskprep.features.checking import column_error_context
+from daskprep.features.base import MAX_SHOWN, Contract, kind_with_article
 from daskprep.features.media import MediaFeature
+from daskprep.passes.assignment import DroppedCells
 from daskprep.passes.scratch import read_saved_table, save_table, scratch_name
 from daskprep.passes.table import Parsed, PartitionContext
 from daskprep.sources.cells import format_cell
@@ -35,15 +34,21 @@ class AssignSplits:
     """The task that saves split and repeats of every row of a partition, and its rejects, in `scratch`."""
 
     dropping: Mapping[str, Contract]  # the features that drop rows
-    learned: Mapping[str, Any]  # the learned states by feature
     scratch: Folder  # the folder of scratch files
     split: Splitter | None  # the split, which may exclude rows
 
-    def __call__(self, context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+    def __call__(
+        self,
+        context: PartitionContext,
+        parsed: Parsed,
+        splits: np.ndarray,
+        repeats: np.ndarray,
+        dropped: Mapping[str, DroppedCells],
+    ) -> int:
         """Save the assignment of a partition, and return its number of rejects."""
         rejects = 0
         if (splits == DROPPED).any():
-            reject_table = list_rejects(self.dropping, self.learned, parsed, context.first_row, splits, self.split)
+            reject_table = list_rejects(self.dropping, dropped, parsed, context.first_row, splits, self.split)
             save_table(self.scratch, scratch_name("rejects", context.number), reject_table)
             rejects = len(reject_table)
         columns = {"split": splits} if context.repeats is None else {"split": splits, "repeats": repeats}
@@ -53,7 +58,7 @@ class AssignSplits:
 
 def list_rejects(
     features: Mapping[str, Contract],
-    learned: Mapping[str, Any],
+    dropped: Mapping[str, DroppedCells],
     parsed: Parsed,
     first_row: int,
     splits: np.ndarray,
@@ -61,17 +66,12 @@ def list_rejects(
 ) -> pa.Table:
     """Return the rejects of a partition, sorted by row: a row for each cell that dropped its row, and excluded rows.
 
-    `first_row` is the row number in the source of the first row. `splits` are the splits of the rows, and `split` is
-    the splitter, if it may exclude rows.
+    `dropped` has cells and a mask by feature. `first_row` is the row number in the source of the first row. `splits`
+    are the splits of the rows, and `split` is the splitter, if it may exclude rows.
     """
     reject_tables = [REJECTS_SCHEMA.empty_table()]
-    for name, feature in features.items():
-        with column_error_context(name):
-            column = parsed.columns[name]
-            dropped = find_dropped_rows(feature, learned[name].mask_unlearned(column), learned[name])
-        if dropped is None:
-            continue
-        rows = np.flatnonzero(dropped)
+    for name, (column, mask) in dropped.items():
+        feature, rows = features[name], np.flatnonzero(mask)
         reasons = np.full(len(rows), _MISSING, object)
         if (cells := parsed.unreadable.get(name)) is not None:
             unreadable_rows = np.flatnonzero(np.isin(rows, cells.rows))

@@ -35,7 +35,11 @@ def read(*cells, **parameters) -> list[list[float] | None]:
 
 
 def encoded(feature: Timeseries, frame) -> list[list[float]]:
-    return np.asarray(feature.fit(frame).transform(frame)).tolist()
+    return none_for_nan(feature.fit(frame).transform(frame))
+
+
+def none_for_nan(rows) -> list[list[float | None]]:
+    return [[None if np.isnan(number) else number for number in row] for row in np.asarray(rows).tolist()]
 
 
 # -- a series in every cell
@@ -158,9 +162,9 @@ def test_decode_returns_rows():
 
 def test_windows_encode_as_expected(as_frame):
     frame = as_frame(column(1, 2, 3, 4, 5))
-    windows = [[0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    windows = [[None, None, 1], [None, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
     assert encoded(Timeseries(window_size=3), frame) == windows
-    assert encoded(Timeseries(horizon=2), frame) == [[2, 3], [3, 4], [4, 5], [5, 0], [0, 0]]
+    assert encoded(Timeseries(horizon=2), frame) == [[2, 3], [3, 4], [4, 5], [5, None], [None, None]]
 
 
 def test_windows_span_many_partitions():
@@ -189,28 +193,30 @@ def test_windows_stay_in_their_group(as_frame):
     frame = as_frame(pd.DataFrame({"x": [1, 2, 3, 4, 5], "who": ["a", "b", "a", None, "b"]}))
     feature = Timeseries(window_size=2, group_by="who")
     assert feature.reads("x") == ["x", "who"]
-    assert with_group(feature, frame) == [[0, 1], [0, 2], [1, 3], [0, 4], [2, 5]]
-    assert with_group(Timeseries(horizon=1, group_by="who"), frame) == [[3], [5], [0], [0], [0]]
+    assert with_group(feature, frame) == [[None, 1], [None, 2], [1, 3], [None, 4], [2, 5]]
+    assert with_group(Timeseries(horizon=1, group_by="who"), frame) == [[3], [5], [None], [None], [None]]
 
 
 def test_groups_do_not_depend_on_the_type():
     first = pd.DataFrame({"x": [1.0, 2.0], "who": [1, 2]})
     second = pd.DataFrame({"x": [3.0, 4.0], "who": [2.0, nan]})
     assert across(Timeseries(window_size=2, group_by="who"), [first, second]) == [
-        [0, 1],
-        [0, 2],
+        [None, 1],
+        [None, 2],
         [2, 3],
-        [0, 4],
+        [None, 4],
     ]
 
 
-def test_rows_without_a_number_are_dropped():
+def test_rows_with_an_incomplete_window_are_dropped():
     feature = Timeseries(window_size=2, missing_value_strategy="drop_row")
     learned = LearnedTimeseries(max_timeseries_length=2)
     parsed = feature.parse(pa.array([1.0, None, 3.0]))
     windows = feature.imputer.complete(parsed, None, learned)
-    assert find_dropped_rows(feature, windows, learned).tolist() == [False, True, False]
-    assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
+    assert find_dropped_rows(feature, windows, learned).tolist() == [True, True, True]
+    assert none_for_nan(feature.encode(windows, learned)) == [[None, 1], [1, None], [None, 3]]
+    complete = feature.imputer.complete(feature.parse(pa.array([1.0, 2.0])), None, learned)
+    assert find_dropped_rows(feature, complete, learned).tolist() == [True, False]
 
 
 def test_windows_do_not_change_the_learned_state(as_frame):
@@ -242,7 +248,7 @@ def test_windows_accept_only_numbers():
 
 def with_group(feature: Timeseries, frame) -> list[list[float]]:
     source, features = as_source(frame), {"x": feature}
-    return np.asarray(encode_source(features, scan_source(ScanPlan(features), source).states[0], source)["x"]).tolist()
+    return none_for_nan(encode_source(features, scan_source(ScanPlan(features), source).states[0], source)["x"])
 
 
 def across(feature: Timeseries, pieces) -> list[list[float]]:
@@ -257,7 +263,7 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
         feature.encode(feature.imputer.complete(one, border_value, learned), learned)
         for one, border_value in zip(parsed, feature.imputer.compute_border_values(borders), strict=True)
     ]
-    return np.concatenate(windows).tolist()
+    return none_for_nan(np.concatenate(windows))
 
 
 def by_hand(feature: Timeseries, numbers: list[float], groups: list[str | None]) -> list[list[float]]:
@@ -312,6 +318,7 @@ def test_windows_do_not_cross_splits(tmp_path, look, strategy, partitions):
     frame["split"] = np.where(frame.index < 30, frame["split"], np.where(frame.index < 45, "train", "test"))
     frame["kept"] = pd.Series(np.arange(60.0)).mask(rng.random(60) < 0.1)
     options = {"group_by": "g", "missing_value_strategy": strategy, "fill_value": 7, "padding_value": -1}
+    options["across_splits"] = False
     features = {"x": Timeseries(**look, **options), "kept": dp.Number(missing_value_strategy="drop_row")}
     prep = dp.Preprocessor(features, split=dp.FixedSplit("split"))
     rows = dd.from_pandas(frame, npartitions=partitions)
@@ -324,6 +331,11 @@ def test_windows_do_not_cross_splits(tmp_path, look, strategy, partitions):
         ids, found = stored["row_id"], stored["x"]
         expected = [[one if number_of.get(one) in inside else -1.0 for one in row] for row in crossing[ids].tolist()]
         assert found.tolist() == expected
+        if strategy == "drop_row":
+            own = [one for one in inside if frame["kept"][one] >= 0 and frame["split"][one] == split]
+            every = [[one if number_of.get(one) in inside else -1.0 for one in row] for row in crossing[own].tolist()]
+            assert ids.tolist() == [one for one, row in zip(own, every, strict=True) if -1.0 not in row]
+            continue
         assert found.tolist() != crossing[ids].tolist()
         batches = list(prep.stream(rows, 16, split=split, shuffle=False))
         np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in batches]), found)
@@ -338,16 +350,67 @@ def test_windows_cross_splits_with_across_splits_and_in_old_states(tmp_path):
     )
     state = prep.to_dict()
     assert "across_splits" not in state["features"]["x"]["params"]
-    assert dp.Preprocessor.from_dict(state).features_["x"].across_splits
-    apart = dp.Preprocessor({"x": Timeseries(window_size=3)}).fit(frame)
-    assert not dp.Preprocessor.from_dict(apart.to_dict()).features_["x"].across_splits
+    assert dp.Preprocessor.from_dict(state).features_["x"].across_splits is True
+    for chosen in (False, "auto"):
+        apart = dp.Preprocessor({"x": Timeseries(window_size=3, across_splits=chosen)}).fit(frame)
+        assert dp.Preprocessor.from_dict(apart.to_dict()).features_["x"].across_splits == chosen
 
 
-@pytest.mark.parametrize(("look", "warned"), [({"window_size": 3}, True), ({"window_size": 1}, False), ({}, False)])
-def test_incomplete_windows_kept_by_drop_row_warn(look, warned, recwarn):
-    dp.Preprocessor({"x": dp.Timeseries(**look, missing_value_strategy="drop_row")}).fit(pd.DataFrame({"x": [1, 2, 3]}))
-    messages = [str(one.message) for one in recwarn]
-    assert any("keeps the first 2 rows of each series, whose windows" in one for one in messages) == warned
+@pytest.mark.filterwarnings("ignore:information is lost")
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_windows_have_rows_of_earlier_splits_and_never_of_later_ones(tmp_path, partitions):
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": np.arange(1.0, 81), "g": rng.integers(0, 3, 80)})
+    splits = np.array(["train", "validation", "test"])
+    frame["split"] = np.where(frame.index < 40, splits[rng.integers(0, 3, 80)], splits[frame.index.to_numpy() // 30])
+    prep = dp.Preprocessor({"x": Timeseries(window_size=4, group_by="g")}, split=dp.FixedSplit("split"))
+    dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), tmp_path / "d.dp", progress=False)
+    for number, split in enumerate(splits):
+        seen = frame["x"].where(frame["split"].isin(splits[: number + 1]))
+        lags = [seen.groupby(frame["g"]).shift(lag).to_numpy() for lag in (3, 2, 1, 0)]
+        stored = dataset[split].read(["row_id", "x"])
+        np.testing.assert_array_equal(stored["x"], np.stack(lags, axis=1)[stored["row_id"]])
+
+
+@pytest.mark.filterwarnings("ignore:information is lost", "ignore:.* are left out")
+@pytest.mark.parametrize("partitions", [1, 7])
+@pytest.mark.parametrize("balance", [None, dp.Undersample("kind", ratio=0.9)])
+def test_targets_with_an_incomplete_horizon_are_left_out_and_listed(tmp_path, partitions, balance):
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=120).repeat(2), "shop": ["a", "b"] * 120})
+    frame["load"] = pd.Series(np.arange(1.0, 241)).mask(rng.random(240) < 0.04)
+    frame["kind"] = rng.choice(["x", "y"], 240, p=[0.7, 0.3])
+    features = {
+        "past": dp.Timeseries(column="load", window_size=5, group_by="shop"),
+        "next": dp.Timeseries(column="load", horizon=3, group_by="shop"),
+        "kind": "category",
+    }
+    prep = dp.Preprocessor(features, targets="next", split=dp.DatetimeSplit("day", (0.6, 0.2, 0.2)), balance=balance)
+    rows = dd.from_pandas(frame, npartitions=partitions)
+    dataset = prep.fit_write(rows, tmp_path / "d.dp", progress=False)
+    by_shop = frame.groupby("shop")["load"]
+    after = np.stack([by_shop.shift(-lag).to_numpy() for lag in (1, 2, 3)], axis=1)
+    before = np.stack([by_shop.shift(lag).to_numpy() for lag in (4, 3, 2, 1, 0)], axis=1)
+    days = frame["day"].rank(method="dense").to_numpy()
+    split = np.digitize(days, [72.5, 96.5])
+    later = np.stack([pd.Series(split).groupby(frame["shop"]).shift(-lag).to_numpy() for lag in (1, 2, 3)], axis=1)
+    complete = ~np.isnan(np.where(later == split[:, None], after, np.nan)).any(axis=1)
+    rejects = dataset.rejects().to_pandas()
+    kept = rejects["row_id"][rejects["column"] == "next"]
+    assert sorted(kept) == np.flatnonzero(~complete).tolist()
+    assert rejects["reason"].str.fullmatch(r"[123] of 3 numbers of the horizon are missing").all()
+    for number, name in enumerate(("train", "validation", "test")):
+        stored = dataset[name].read(["row_id", "next", "past"])
+        own = np.flatnonzero(complete & (split == number))
+        if balance is None or name != "train":
+            assert stored["row_id"].tolist() == own.tolist()
+        assert set(stored["row_id"]) <= set(own)
+        np.testing.assert_array_equal(stored["next"], after[stored["row_id"]])
+        np.testing.assert_array_equal(stored["past"], before[stored["row_id"]])
+        batches = list(prep.stream(rows, 16, split=name, shuffle=False))
+        for side, output in enumerate(("past", "next")):
+            found = np.concatenate([(inputs["past"], target)[side] for inputs, target in batches])
+            np.testing.assert_array_equal(found, stored[output])
 
 
 @pytest.mark.parametrize("partitions", [1, 5])

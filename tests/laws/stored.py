@@ -168,16 +168,18 @@ def _check_encoded(prep: dp.Preprocessor, frame: pd.DataFrame, content: Content)
         for name, feature in apart.items() if prep.balance is None and not drops else ():
             if feature.missing_value_strategy == "fill_with_const":
                 column = feature.column or name
-                is_own = pd.Series(np.isin(np.arange(len(frame)), arrays["row_id"]))
-                masked = frame.assign(**{column: frame[column].where(is_own, None)})
+                seen = [split] if feature.horizon else SPLITS[: SPLITS.index(split) + 1]
+                rows = np.concatenate([content[one]["row_id"] for one in seen if one in content])
+                is_seen = pd.Series(np.isin(np.arange(len(frame)), rows))
+                masked = frame.assign(**{column: frame[column].where(is_seen, None)})
                 own = np.asarray(prep.encode(masked)[name])[arrays["row_id"]]
-                equal("windows have padding for rows of other splits", arrays[name], own)
+                equal("windows have no rows of later splits, and horizons of no other", arrays[name], own)
 
 
 def within_splits(features: Mapping[str, dp.Feature]) -> dict[str, dp.Feature]:
-    """Return the features whose windows have no rows of other splits."""
+    """Return the features whose windows have no rows of some other splits."""
     windowed = {n: one for n, one in features.items() if isinstance(one, dp.Timeseries) and one.is_windowed}
-    return {name: one for name, one in windowed.items() if not one.across_splits}
+    return {name: one for name, one in windowed.items() if one.across_splits is not True}
 
 
 def same_rows(law: str, one: Content, other: Content, *, ids: bool = True) -> None:

@@ -43,7 +43,7 @@ def embed(values: Sequence[str]) -> np.ndarray:
 
 CACHE = tempfile.mkdtemp(prefix="laws-")
 atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
-LAST_ROWS = functools.partial(dp.Timeseries, window_size=3, across_splits=True)
+LAST_ROWS = functools.partial(dp.Timeseries, window_size=3)
 NEXT_ROWS = functools.partial(dp.Timeseries, horizon=2)
 # Words of saved states, in case that a cell is mistaken for one.
 STATE_WORDS = ("unknown", "padding", "size", "rows", "fill_value")

@@ -154,7 +154,9 @@ def test_store_rejects_receives_assignment(table):
     source = Pieces(table)
     assignment, rows = Assignment(DROPPING), PartitionReader(source)
 
-    def store_rejects(context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+    def store_rejects(
+        context: PartitionContext, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray, dropped
+    ) -> int:
         assert (splits == np.where(parsed.columns["age"].is_valid(), TRAIN, DROPPED)).all()
         assert (repeats == (splits == TRAIN)).all()
         return int((splits == DROPPED).sum())
