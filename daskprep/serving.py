@@ -56,6 +56,13 @@ class FallbackRowEncoder:
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
         self.column = self.columns[0]
 
+    def require_labels(self) -> None:
+        """Remove the fill value if a missing label drops its row."""
+        from daskprep.passes.reviewing import require_labels  # noqa: PLC0415
+
+        features, learned = self._prep.features_, self._prep.learned_
+        self._prep.learned_ = {name: require_labels(features[name], state) for name, state in learned.items()}
+
     def _frame(self, rows: RowMappings) -> Any:
         # By default, pandas would convert integers to floats if a cell is None.
         cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
@@ -124,6 +131,8 @@ class Encoder:
         targets = saved.read_targets(state, features)
         self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
+        for one in self._targets.values():
+            one.require_labels()
         with saved.error_context("a target"):
             self._decoders = {name: create_decoder(name, state["features"][name]) for name in targets}
 

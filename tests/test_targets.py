@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -17,8 +18,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
+from daskprep import serving
 from daskprep.cli import program
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingColumnError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingColumnError, UnfilledCellError
 
 ROWS = 40
 
@@ -241,7 +243,7 @@ def add_odd_cells(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(price=prices.map(str, na_action="ignore"), city=cities)
 
 
-@pytest.mark.filterwarnings("ignore:encode: ")
+@pytest.mark.filterwarnings("ignore:encode: ", "ignore:the rows are encoded without .days., .sold.:UserWarning")
 @pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
 def test_every_new_row_is_encoded(table, tmp_path, labels):
     prep = make().fit(table)
@@ -252,10 +254,14 @@ def test_every_new_row_is_encoded(table, tmp_path, labels):
         new = new.drop(columns="days")
     elif labels == "empty":
         new = new.assign(sold=pd.Series([None] * ROWS, dtype=object), days=np.nan)
-    outputs = {"price", "city", "review"} | ({"sold", "days"} if labels in ("empty", "there") else set())
+    outputs = {"price", "city", "review"} | ({"sold", "days"} if labels == "there" else set())
     expected = prep.encode(new)
     for way, frame in frames(new, tmp_path).items():
         arrays = prep.encode(frame)
+        if labels == "empty" and "sold" in arrays:  # lazy arrays cannot leave out a target
+            with pytest.raises(UnfilledCellError, match="leave out the rows, or the column of a target"):
+                np.asarray(arrays["price"])
+            continue
         assert set(arrays) == outputs
         for output, array in arrays.items():
             assert len(np.asarray(array)) == ROWS
@@ -445,11 +451,31 @@ def test_target_with_horizon_warns_if_incomplete_horizons_stay():
     dp.Preprocessor(features).fit(frame)
 
 
-def test_encode_without_a_label_returns_the_inputs():
-    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": ["a", "b", "a"], "n": [1.0, 2.0, 3.0]})
-    prep = dp.Preprocessor({"x": "number", "y": "category", "n": "number"}, targets=["y", "n"], split=None).fit(frame)
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize("kind", ["category", "binary", "number", "set", "date"])
+def test_encode_without_a_label_returns_the_inputs(kind, rows):
+    labels = {"number": [1.0, 2.0, 1.0], "date": ["2020-01-01", "2020-01-02", "2020-01-01"]}.get(kind, ["a", "b", "a"])
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": labels, "n": [1.0, 2.0, 3.0]})
+    features = {"x": "number", "y": dp.Binary(positive="b") if kind == "binary" else kind, "n": "number"}
+    prep = dp.Preprocessor(features, targets=["y", "n"], split=None).fit(frame)
+    new = pd.concat([frame.assign(y=[labels[0], None, labels[1]])] * (rows // 3), ignore_index=True)
     with pytest.warns(UserWarning, match='encoded without "y": some have no label'):
-        encoded = prep.encode(frame.assign(y=["a", None, "b"]))
+        encoded = prep.encode(new)
     assert sorted(encoded) == ["n", "x"]
-    assert (encoded["x"] == prep.encode(frame[["x"]])["x"]).all()
-    assert prep.encode(frame)["y"].tolist() == [0, 1, 0]
+    assert (encoded["x"] == prep.encode(new[["x"]])["x"]).all()
+    assert sorted(serving.Encoder(prep.to_dict()).encode(new.to_dict("records"))) == ["n", "x"]
+    with pytest.raises(UnfilledCellError, match="cells are missing"):
+        dask.compute(dict(prep.encode(dd.from_pandas(new, npartitions=1))))
+    assert {"y", "n", "x"} <= set(prep.encode(frame)) == set(prep.encode(frame.iloc[:1]))
+
+
+def test_encode_replaces_missing_labels_by_another_strategy():
+    frame = pd.DataFrame({"x": [1.0, 2.0], "y": [True, False], "n": [1.0, 3.0]})
+    features = {
+        "x": "number",
+        "y": dp.Binary(missing_value_strategy="fill_with_false"),
+        "n": dp.Number(missing_value_strategy="fill_with_median", normalization=None),
+    }
+    prep = dp.Preprocessor(features, targets=["y", "n"], split=None).fit(frame)
+    encoded = prep.encode(pd.DataFrame({"x": [1.0], "y": [None], "n": [None]}))
+    assert (encoded["y"].tolist(), encoded["n"].tolist()) == ([0], [2.0])

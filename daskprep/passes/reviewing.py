@@ -11,7 +11,8 @@ import pyarrow as pa
 from daskprep.display import join_names
 from daskprep.errors import CheckError, UnfilledCellError, warn
 from daskprep.features.arrays import MIN_CELLS, encode_small_frame
-from daskprep.features.base import Contract, drops_missing
+from daskprep.features.base import Contract, Learned, drops_missing
+from daskprep.features.checking import memoize
 from daskprep.passes.checking import KINDS, CellTally, Finding, compare_tallies, merge_tallies, tally_parsed
 from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
@@ -53,7 +54,15 @@ class CountedCells:
 def encode_new_rows(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, inputs: Mapping[str, Contract]
 ) -> dict[str, Any]:
-    """Return the arrays of all features; of rows in memory, without targets that have no code for a missing label."""
+    """Return the arrays of all features; of rows in memory, without targets with a missing label that nothing replaces.
+
+    A target with "drop_row" has no replacement, since a write would leave the row out.
+    """
+    learned = {
+        name: state if name in inputs else require_labels(features[name], state)
+        for name, state in learned.items()
+        if name in features
+    }
 
     def encode(chosen: Mapping[str, Contract]) -> dict[str, Any]:
         if (arrays := encode_small_frame(chosen, learned, source)) is None:
@@ -75,10 +84,16 @@ def encode_new_rows(
             unlabeled.append(name)
     names = join_names([f'"{name}"' for name in sorted(unlabeled)], 5)
     warn(
-        f"the rows are encoded without {names}: some have no label, and no class replaces it; encode the labeled rows "
+        f"the rows are encoded without {names}: some have no label, and no value replaces it; encode the labeled rows "
         "alone to get their labels"
     )
     return arrays
+
+
+@memoize
+def require_labels(feature: Contract, learned: Learned) -> Learned:
+    """Return the fitted state of a target, without a fill value if rows without a label are dropped."""
+    return replace(learned, fill_value=None) if drops_missing(feature) else learned
 
 
 def warn_about_cells(

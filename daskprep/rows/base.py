@@ -90,6 +90,11 @@ class RowEncoder(ABC):
         if params.missing_value_strategy == "keep":
             self.fill = math.nan
 
+    def require_labels(self) -> None:
+        """Remove the fill value of a target if a missing label drops its row."""
+        if self.params.missing_value_strategy == "drop_row":
+            self.fill = None
+
     def prepare(self) -> None:  # noqa: B027 optional
         """Set the attributes that `read` and `to_arrays` use, from the parameters and the learned state."""
 
