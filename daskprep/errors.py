@@ -126,7 +126,8 @@ _SYNONYMS = {
         ("testing holdout", "test"), ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
         ("mode most_frequent", "fill_with_mode"), ("constant const zero 0", "fill_with_const"), ("drop", "drop_row"),
         ("standard standardize z-score true", "zscore"), ("min-max min_max", "minmax"),
-        ("gpu", "cuda"), ("probability test_size", "shares"),
+        ("gpu", "cuda"), ("probability test_size train_size", "shares"), ("n_splits", "k"),
+        ("vocab_size", "most_common"), ("max_length max_len", "max_sequence_length"), ("to_pandas to_polars", "head"),
         ("ignore", "unk"), ("word words whitespace", "space space_punct"), ("spacy", "english_tokenize"),
         ("load load_dataset load_from_disk dataloader", "open_dataset"), ("columntransformer", "preprocessor"),
         ("read_csv read_parquet read_json read_table", "read_files"), ("train_test_split", "randomsplit"),
@@ -145,3 +146,11 @@ def did_you_mean(name: object, options: Iterable[object], cutoff: float = 0.6) -
     close = close or difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
     shown = " or ".join(f'"{word}"' for word in close)
     return f" Did you mean {shown}?" if close else ""
+
+
+def check_names(function: str, arguments: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for a keyword argument that is not `known`."""
+    names = list(known)
+    for name in set(arguments).difference(names):
+        hint = did_you_mean(name, names) or f" Options are: {', '.join(names)}"
+        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")

@@ -12,8 +12,7 @@ import pandas as pd
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.joined import GrownDataset
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
-from daskprep.options import check_names
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, warn
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import resolve_split, take_sample
@@ -302,7 +301,7 @@ class NewRowsMixin(SerializationMixin, auto_wrap_output_keys=None):
         self._check_one_fold("append")
         if on_findings not in ("warn", "raise", "ignore"):
             raise ConfigError(f'append: on_findings={on_findings!r}: expected "warn", "raise" or "ignore"')
-        check_names("append", options, WriteOptions)
+        check_names("append", options, WriteOptions.__annotations__)
         if options.get("overwrite"):
             raise ConfigError("append adds rows: leave overwrite out, or call write to replace the dataset")
         storage_options = options.get("storage_options")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import numpy as np
 
 from daskprep.balance import Balance
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -34,14 +34,6 @@ def check_flags(**flags: object) -> None:
     for name, value in flags.items():
         if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
             raise ConfigError(f"{name}={value!r}: expected True or False")
-
-
-def check_names(function: str, options: Mapping[str, Any], known: type[Any]) -> None:
-    """Raise TypeError for an option that is no key of the TypedDict `known`."""
-    names = known.__annotations__
-    for name in options.keys() - names.keys():
-        hint = did_you_mean(name, names) or f" Options are: {', '.join(names)}"
-        raise TypeError(f"{function}() got an unexpected keyword argument {name!r}.{hint}")
 
 
 def check_seed(seed: object) -> int:

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import validation
 
 from daskprep.display import EstimatorCard
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, check_names, did_you_mean
 
 if TYPE_CHECKING:
     # scikit-learn has no annotations: with its bases, mypy would accept any parameter and attribute of our estimators.
@@ -29,9 +29,17 @@ if TYPE_CHECKING:
 
     Transformer = Estimator
 else:
-    Estimator = BaseEstimator
 
-    class Transformer(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    class Estimator(BaseEstimator):
+        """BaseEstimator whose constructor suggests names for unknown parameters."""
+
+        def __new__(cls, *args: Any, **parameters: Any) -> Self:
+            known = inspect.signature(cls.__init__).parameters
+            if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+                check_names(cls.__name__, parameters, [name for name in known if name != "self"])
+            return super().__new__(cls)
+
+    class Transformer(TransformerMixin, Estimator, auto_wrap_output_keys=None):
         """Base class of transformers whose tables scikit-learn does not wrap."""
 
 

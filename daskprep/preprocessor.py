@@ -23,6 +23,7 @@ from daskprep.errors import (
     ConfigError,
     DaskprepError,
     MissingColumnError,
+    check_names,
 )
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import (
@@ -37,7 +38,7 @@ from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import StreamOptions, check_flags, check_names
+from daskprep.options import StreamOptions, check_flags
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -311,8 +312,8 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
 
         The result has NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
         Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
-        without targets, and rows in memory without a target that has no code for a missing label. No row is dropped: a
-        missing value that a write would drop becomes `Learned.fill_value`.
+        without targets, and rows in memory without a target if a label is missing that nothing replaces. No row is
+        dropped: a missing value of an input that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
@@ -391,7 +392,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         Dataset
             The dataset at `path`.
         """
-        check_names("fit_write", options, WriteOptions)
+        check_names("fit_write", options, WriteOptions.__annotations__)
         settings = Options(**options, scratch=self._scratch)
         Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
         with on_workers(
@@ -414,7 +415,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         """
         check_is_fitted(self)
         self._check_one_fold("write")
-        check_names("write", options, WriteOptions)
+        check_names("write", options, WriteOptions.__annotations__)
         settings = Options(**options, scratch=self._scratch)
         with on_workers(
             frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
@@ -454,7 +455,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         """
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
-        check_names("stream", options, StreamOptions)
+        check_names("stream", options, StreamOptions.__annotations__)
         check_is_fitted(self)
         self._check_one_fold("stream")
         split = self._resolve_split(frame, is_fitted=True)

@@ -150,6 +150,12 @@ def test_warn_works_in_code_without_a_module_name():
         (lambda: dp.Preprocessor({"price": "float32"}).fit({"price": [1.0]}), "number"),
         (lambda: dp.Preprocessor({"price": "str"}).fit({"price": ["a"]}), 'category" or "text'),
         (lambda: dp.Preprocessor({"x": dp.Number(missing_value_strategy="mean")}).fit({"x": [1.0]}), "fill_with_mean"),
+        (lambda: dp.RandomSplit(test_size=0.2), "shares"),
+        (lambda: dp.KFold(n_splits=5), "k"),
+        (lambda: dp.Text(vocab_size=100), "most_common"),
+        (lambda: dp.Text(max_len=100), "max_sequence_length"),
+        (lambda: dp.Preprocessor({}, target="sold"), "targets"),
+        (lambda: dp.Oversample("sold", ratoi=0.5), "ratio"),
     ],
 )
 def test_parameter_names_of_other_libraries_suggest_ours(call, meant):
@@ -166,6 +172,9 @@ def test_attributes_of_a_split_name_it(frame, prep, tmp_path):
     ):
         with pytest.raises(AttributeError, match=message):
             getattr(dataset, name)
+    for name, hint in (("to_pandas", 'Did you mean "head"'), ("redd", 'Did you mean "read"'), ("zzz", "$")):
+        with pytest.raises(AttributeError, match=f"'Split' object has no attribute '{name}'. ?{hint}"):
+            getattr(dataset["train"], name)
 
 
 @pytest.mark.parametrize(

@@ -704,11 +704,13 @@ def test_datetime_accepts_numbers_and_columns_of_parts(seconds, borders):
         assert np.array_equal(assign(split, pieces(table, borders)), expected)
 
 
-def test_datetime_accepts_numeric_years():
+def test_datetime_accepts_numeric_years_and_requires_format_for_a_gap():
     table = pa.table({"year": [2020, 2024, 2021, 2022]})
     assert assign(DatetimeSplit("year", (0.5, 0.5)), [table]).tolist() == [0, 2, 0, 2]
     split = DatetimeSplit("year", (0.5, 0.5), datetime_format="%Y", gap="400 days")
     assert assign(split, [table]).tolist() == [0, 2, 0, DROPPED]
+    with pytest.raises(ConfigError, match='set datetime_format, such as "%Y"'):
+        assign(DatetimeSplit("year", gap="400 days"), [table])
 
 
 def test_datetime_error_shows_invalid_parts():
@@ -800,6 +802,19 @@ def test_rejected_row_numbers_count_dropped_rows(split, good):
     kept = [np.array([True, False, True]), np.array([False, True, True])]
     with pytest.raises(RejectedValueError, match=r'1 row.*: "\?" in row 5\.'):
         assign(split, tables, kept)
+
+
+def test_custom_split_error_suggests_closest_parameter():
+    class HalfSplit(RandomSplit):
+        def __init__(self, *, share=0.5):
+            self.share = share
+
+    class QuarterSplit(HalfSplit):
+        pass
+
+    assert QuarterSplit(share=0.2).share == 0.2
+    with pytest.raises(TypeError, match='Did you mean "share"'):
+        QuarterSplit(shaer=0.1)
 
 
 def test_parametrized_objects_compare_by_identity():

@@ -24,10 +24,11 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
+    check_names,
     did_you_mean,
 )
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions, check_names
+from daskprep.options import LoaderOptions
 from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
@@ -130,6 +131,14 @@ class Split:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return operator.getitem, (self.dataset, self.name)
+
+    if not TYPE_CHECKING:  # else type checkers would accept any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises the original error, also of properties
+            hint = did_you_mean(name, dir(type(self)))
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{hint}")
 
     def __len__(self) -> int:
         return self.layout.rows[self.name]
@@ -344,7 +353,7 @@ class Split:
         """
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
-        check_names("loader", options, LoaderOptions)
+        check_names("loader", options, LoaderOptions.__annotations__)
         return Loader(self, batch_size, **options)
 
     # -- lazy

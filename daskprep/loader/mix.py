@@ -18,13 +18,13 @@ from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, check_names, did_you_mean, warn
 from daskprep.features.base import all_outputs
 from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
 from daskprep.loader.loader import Loader
 from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.loader.order import Schedule
-from daskprep.options import BatchOptions, check_count, check_names
+from daskprep.options import BatchOptions, check_count
 from daskprep.permutation import Integers
 from daskprep.storage import Layout
 from daskprep.storage.layout import join_starts
@@ -122,7 +122,7 @@ class Mix(Loader):
     ) -> None:
         """Check the sources, weights and options, and start at the first row of each source; no thread starts."""
         _check_sources(sources)
-        check_names("Mix", options, BatchOptions)
+        check_names("Mix", options, BatchOptions.__annotations__)
         check_count("batch_size", batch_size, 1)
         if until not in ("first", "all", None):
             raise ConfigError(f'until={until!r}: expected "first", "all" or None')

@@ -38,6 +38,7 @@ _NON_TEXT_KINDS = frozenset({"list", "image", "audio", "refused"})
 _SAMPLE_CELLS = 1_000
 # Types of polars, also of the elements of lists.
 _NOT_IN_ARROW = re.compile(r"\b(Object|U?Int128)\b")
+_WIDE_INTEGERS = ("Int128", "UInt128")
 
 
 class PandasSource(Source):
@@ -255,17 +256,19 @@ def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
 
 
 def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
-    """Return the `wanted` columns of a polars frame, of types that Arrow has."""
+    """Return the `wanted` columns of a polars frame, with integers of 128 bits as text."""
     types = frame.collect_schema()
     require_columns(wanted or (), list(types))
     names = list(types) if wanted is None else wanted
     for name in names:
-        if _NOT_IN_ARROW.search(str(types[name])):
+        if str(types[name]) not in _WIDE_INTEGERS and _NOT_IN_ARROW.search(str(types[name])):
             raise ColumnError(
                 f'column "{name}" of a polars {type(frame).__name__} has type {types[name]}, which Arrow does not '
                 "have: cast it, to numbers of 64 bits or text, or leave the column out"
             )
-    return frame.select(names)
+    polars = sys.modules["polars"]
+    wide = [polars.col(name).cast(polars.String) for name in names if str(types[name]) in _WIDE_INTEGERS]
+    return frame.select(names).with_columns(wide)
 
 
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:

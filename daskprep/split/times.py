@@ -121,6 +121,8 @@ class TimeSplitter(Splitter):
         keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
         cells = [find_column(table, name) for name in reader.names]
+        if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
+            self._check_unit(keys[~bad])
         examples = []
         for row in rows[:MAX_EXAMPLES].tolist():
             values = [part[row].as_py() for part in cells]
@@ -133,6 +135,14 @@ class TimeSplitter(Splitter):
             orders.append(SeriesOrder.of(keys[~bad], (codes if keep is None else codes[keep])[~bad], names))
         counts = OrderedCounts.of(keys[~bad])
         return TimeCounts(table.num_rows, unit, counts, rows.size, tuple(examples), tuple(orders))
+
+    def _check_unit(self, keys: Integers) -> None:
+        """Raise ConfigError if all times are on 1970-01-01: `gap` needs the unit."""
+        if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
+            raise ConfigError(
+                f'{type(self).__name__}: read as seconds, the numbers of column "{self.column}" are times on one day, '
+                '1970-01-01. If they are not seconds, set datetime_format, such as "%Y"'
+            )
 
 
 @with_parameters

@@ -361,7 +361,19 @@ def test_batch_with_wrong_schema_raises(batch: dict[str, pa.Array]) -> None:
         as_source(pa.RecordBatchReader.from_batches(schema, iter([good, pa.record_batch(batch)])))
 
 
-@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128, pl.List(pl.Int128), pl.Struct({"k": pl.UInt128}), pl.Object])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
+@pytest.mark.parametrize("largest", [5, 2**100, 2**127 - 1])
+def test_int128_columns(kind: Any, largest: int, lazy: bool) -> None:
+    frame = pl.DataFrame({"a": pl.Series([1, None, largest], dtype=kind), "b": ["x", "y", "z"]})
+    rows = frame.lazy() if lazy else frame
+    features = {"n": dp.Number(column="a", normalization="minmax"), "c": dp.Category(column="a")}
+    prep = dp.Preprocessor(features).fit(rows)
+    assert np.asarray(prep.encode(rows)["n"]).tolist() == [0.0, 0.5, 1.0]
+    assert {"1", str(largest)} <= {str(token) for token in prep.learned_["c"].vocabulary.tokens}
+
+
+@pytest.mark.parametrize("kind", [pl.List(pl.Int128), pl.Struct({"k": pl.UInt128}), pl.Object])
 def test_types_unsupported_by_arrow_raise_unless_excluded(kind: Any) -> None:
     frame = pl.DataFrame({"a": pl.Series([None], dtype=kind), "b": [1]})
     for rows in (frame, frame.lazy()):
