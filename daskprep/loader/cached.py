@@ -19,11 +19,11 @@ from daskprep.dataset import Split
 from daskprep.dataset.cache import BlockCache, GrowingBlock, MappedChunks, make_cache_name
 from daskprep.errors import ConfigError, MediaError, StorageFullError
 from daskprep.features.media import MediaFeature
-from daskprep.loader.groups import Buffers, DeviceTransfer, Group, group_outputs
+from daskprep.loader.groups import Buffers, DeviceTransfer, Group, Tensors, group_outputs
 from daskprep.loader.media import CellArray, CellRows, DecodeStats, MediaRows, Medium
-from daskprep.loader.order import Schedule
+from daskprep.loader.order import Schedule, WindowPlan
 from daskprep.loader.pipeline import Settings
-from daskprep.loader.source import BlockSource, Need, ResidentBlock
+from daskprep.loader.source import BlockSource, LocatedRows, Need, ResidentBlock
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Output
 
@@ -188,8 +188,14 @@ class _WrappedBlocks:
         """Change a block; `split` and `number` locate it in the single dataset that contains it."""
         raise NotImplementedError
 
+    def locate(self, plan: WindowPlan, blocks: Mapping[int, ResidentBlock]) -> LocatedRows:
+        return self._source.locate(plan, blocks)
+
     def release(self, block: ResidentBlock) -> None:
         self._source.release(block)
+
+    def grow(self, blocks: int) -> None:
+        self._source.grow(blocks)
 
     def close(self) -> None:
         self._source.close()
@@ -301,22 +307,36 @@ class DeviceBlocks(_WrappedBlocks):
     def __init__(self, source: BlockSource[ResidentBlock], split: Split, transfer: DeviceTransfer) -> None:
         super().__init__(source, split)
         self._transfer = transfer
+        self._tensors: Tensors = {}
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
-        """Set the tensors of a block, and append the copies of its rows to the functions that read them."""
+        """Append the copies of a block's rows to the functions that read them."""
         rows = slice(block.first, block.first + self._split.layout.block_rows)
-        block.tensors = self._transfer.mirror(block.arrays)
+        if not self._tensors:
+            self._tensors = self._transfer.mirror(block.arrays)
         for groups, read in block.read_jobs.items():
-            copies = [(block.tensors[group][rows], block.arrays[group][rows]) for group in groups]
+            copies = [(self._tensors[group][rows], block.arrays[group][rows]) for group in groups]
             block.read_jobs[groups] = functools.partial(self._read_and_copy, read, copies)
 
     def _read_and_copy(self, read: Callable[[], None], copies: list[tuple[torch.Tensor, np.ndarray]]) -> None:
         read()
         self._transfer.copy_rows(copies)
 
+    def locate(self, plan: WindowPlan, blocks: Mapping[int, ResidentBlock]) -> LocatedRows:
+        located = super().locate(plan, blocks)
+        return located._replace(taken=[rows._replace(arrays=self._tensors) for rows in located.taken])
+
+    def grow(self, blocks: int) -> None:
+        self._free()
+        super().grow(blocks)
+
     def close(self) -> None:
-        self._transfer.free()
+        self._free()
         super().close()
+
+    def _free(self) -> None:
+        self._transfer.wait()
+        self._tensors = {}
 
 
 def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | None) -> BlockCache:

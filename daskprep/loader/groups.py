@@ -156,7 +156,6 @@ class DeviceTransfer:
         self._is_cuda = device is not None and device.type == "cuda"
         self.gathers = gathers and self._is_cuda
         self._stream = make_cuda_stream(device)
-        self._mirrors: dict[int, tuple[Mapping[Group, np.ndarray], Tensors]] = {}  # by the identity of the arrays
 
     @property
     def make_array(self) -> Callable[[Group, int], np.ndarray]:
@@ -199,19 +198,13 @@ class DeviceTransfer:
             yield self._wait_for_copy(pending)
 
     def mirror(self, arrays: Mapping[Group, np.ndarray]) -> Tensors:
-        """Return memory on the device for the rows of `arrays`, except media, until `free`; only one thread calls this.
-
-        A second call returns the same tensors.
-        """
-        if id(arrays) not in self._mirrors:
-            with torch.cuda.stream(self._stream):
-                tensors = {
-                    group: torch.empty_like(torch.from_numpy(array), device=self.device)
-                    for group, array in arrays.items()
-                    if not group.stores_cells
-                }
-            self._mirrors[id(arrays)] = arrays, tensors
-        return self._mirrors[id(arrays)][1]
+        """Return memory on the device for the rows of `arrays`, except media."""
+        with torch.cuda.stream(self._stream):
+            return {
+                group: torch.empty_like(torch.from_numpy(array), device=self.device)
+                for group, array in arrays.items()
+                if not group.stores_cells
+            }
 
     def copy_rows(self, copies: Iterable[tuple[torch.Tensor, np.ndarray]]) -> None:
         """Copy arrays to tensors on the device, and wait, because the arrays are reused."""
@@ -221,33 +214,20 @@ class DeviceTransfer:
         if self._stream is not None:
             self._stream.record_event().synchronize()
 
-    def gather(self, parts: Sequence[tuple[Tensors, Integers, Integers | None]]) -> Tensors:
-        """Return the rows of a window on the device, to use on its stream.
-
-        Each of `parts` has tensors by group, indices of rows in them, and the positions of these rows in the window,
-        or None if they are all rows in order.
-        """
-        targets = [part_targets for _, _, part_targets in parts if part_targets is not None]
+    def gather(self, tensors: Tensors, indices: Integers) -> Tensors:
+        """Return the rows `indices` of tensors on the device, to use on its stream."""
         with torch.cuda.stream(self._stream):
-            indices = [to_device(part_indices, self.device) for _, part_indices, _ in parts]
-            order = to_device(np.argsort(np.concatenate(targets)), self.device) if targets else None
-            gathered = {}
-            for group, first in parts[0][0].items():
-                # torch indexes few of the unsigned types.
-                dtype = _SIGNED.get(first.dtype, first.dtype)
-                taken = [
-                    tensors[group].view(dtype).index_select(0, index)
-                    for (tensors, _, _), index in zip(parts, indices, strict=True)
-                ]
-                rows = taken[0] if order is None else torch.cat(taken).index_select(0, order)
-                gathered[group] = rows.view(first.dtype)
-            return gathered
+            index = to_device(indices, self.device)
+            # torch indexes few of the unsigned types.
+            return {
+                group: rows.view(_SIGNED.get(rows.dtype, rows.dtype)).index_select(0, index).view(rows.dtype)
+                for group, rows in tensors.items()
+            }
 
-    def free(self) -> None:
-        """Free the memory of `mirror`, after the work in progress."""
+    def wait(self) -> None:
+        """Wait for the work in progress, whose memory is then free."""
         if self._stream is not None:
             self._stream.synchronize()
-        self._mirrors.clear()
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
         with torch.cuda.stream(stream):

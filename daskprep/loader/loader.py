@@ -28,6 +28,7 @@ from daskprep.loader.batch_iterator import (
     refuse_sharing,
 )
 from daskprep.loader.batches import SOURCE_ID, BatchBuilder, make_expanders, select_outputs
+from daskprep.loader.by_length import LengthSchedule, TokenBatches, TokenSchedule
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
 from daskprep.loader.lengths import Trimming, find_padding, read_lengths
@@ -38,7 +39,6 @@ from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition,
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
-from daskprep.loader.token_batches import TokenBatches, TokenSchedule
 from daskprep.options import BatchOptions, SharedOptions, check_count
 from daskprep.permutation import Integers
 from daskprep.storage import Output
@@ -307,11 +307,15 @@ class Loader(BatchIterator):
         epoch = 0 if self.overfit_batches is not None else self.epoch
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
         block_rows = self.split.layout.block_rows
-        blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
+        blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._starts[:-1], self._sampling)
         # `drop_last` then drops packed rows, not documents.
         drop_last = self.drop_last and self._packer is None
-        options = (blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before, self._lengths)
-        return Schedule(*options) if self.batch_tokens is None else self._cut_by_tokens(TokenSchedule(*options))
+        options = (blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before)
+        if self._lengths is None:
+            return Schedule(*options)
+        if self.batch_tokens is None:
+            return LengthSchedule(*options, lengths=self._lengths)
+        return self._cut_by_tokens(TokenSchedule(*options, lengths=self._lengths))
 
     def _cut_by_tokens(self, schedule: TokenSchedule) -> TokenSchedule:
         """Return the schedule with batches of at most `batch_tokens` padded tokens; ConfigError if none may fit."""
@@ -406,15 +410,23 @@ class Loader(BatchIterator):
     ) -> Pipeline:
         """Return the pipeline of windows of `batches`, with caches in front of the files if they are enabled."""
         self._last_settings = settings = self._settings_for(groups, schedule)
-        times, lanes = LoaderTimes(), len(schedule.lanes)
-        budget = lanes + settings.prefetch_blocks
+        times, current = LoaderTimes(), schedule.open_blocks
+        budget = current + settings.prefetch_blocks
         # Copies of whole blocks take a fifth to a half of the time of copies of as many rows in random order.
         decoded = self._cache_policy.decoded_caches(self.split, groups) if transfer.gathers else {}
         as_arrays = {group.name: group for _, group in decoded}
         copied = [group for group in groups if group.name not in as_arrays]
         groups = [as_arrays.get(group.name, group) for group in groups]
         source: BlockSource[Any] = FileBlocks(
-            self.split, groups, times, self._buffers, budget, 2 * lanes, transfer.make_block_array, decoded
+            self.split,
+            groups,
+            times,
+            self._buffers,
+            budget,
+            2 * current,
+            schedule.blocks.max_rows,
+            transfer.make_block_array,
+            decoded,
         )
         if (copy_folder := self._cache_policy.copy_folder(self.split)) is not None:
             source = CopiedBlocks(source, self.split, copied, copy_folder, self._cache_policy.limit)
@@ -487,18 +499,18 @@ class Loader(BatchIterator):
         if size == 0:
             return Settings(0, 0)
         undecoded_names, threads = self._cache_policy.undecoded_names(self.split, groups), self._count_threads(groups)
-        lanes = len(schedule.lanes)
+        current = schedule.open_blocks
         if self._limit is not None:
             prefetch_bytes, window_bytes = self._limit.divide(self.streams)
             blocks = min(prefetch_bytes, AHEAD_BYTES) // self._limit.block_bytes
-            # The pool has two blocks for each lane: as many as are needed without prefetching.
-            return Settings(lanes + blocks, threads, decodes=bool(undecoded_names), window_bytes=window_bytes)
+            # The pool has two blocks for each stream: as many as are needed without prefetching.
+            return Settings(current + blocks, threads, decodes=bool(undecoded_names), window_bytes=window_bytes)
         if size is not None:
-            return Settings(size * lanes, threads, decodes=bool(undecoded_names))
+            return Settings(size * current, threads, decodes=bool(undecoded_names))
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         blocks = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
         if any(group.stores_cells for group in groups):
-            blocks = min(blocks, _MAX_CELL_BLOCKS * lanes)
+            blocks = min(blocks, _MAX_CELL_BLOCKS * current)
         return Settings(max(1, blocks), threads, decodes=bool(undecoded_names))
 
     def _count_threads(self, groups: Sequence[Group]) -> int:

@@ -185,6 +185,8 @@ class Mix(Loader):
             self.seed,
             self.epoch,
             self.shuffle,
+            self._starts[:-1],
+            period=len(self.split),
             names=tuple(self.sources),
             block_borders=borders,
             round_epochs=tuple(map(count_round_epochs, map(len, self.sources.values()), counts)),

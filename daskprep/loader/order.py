@@ -7,9 +7,7 @@ sorted by stream. A rank takes a contiguous share of every global batch, so rank
 borders of their shares. Ranks, threads and workers determine only where a row is processed, never its batch, unless
 fewer rows than ranks are left for the last batch.
 
-By length, groups of consecutive batches are rearranged. The rows that a stream contributes to a group are sorted by
-length and cut into a part for each batch, and a batch gets the same part of every stream. No row leaves its stream, so
-that ranks read the same blocks as before.
+Numbers of batches go in, and runs of rows in blocks come out (`Schedule.window`); all else gathers these rows.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -31,8 +30,6 @@ _MAX_BLOCKS = 256  # a stream keeps a block in memory
 # A permutation of fewer rows costs as much as one of this size.
 _MIN_PERMUTED_ROWS = 4096
 _MAX_GROUPS = 256
-# Blocks of a stream in a group of similar lengths, which all are in memory: fewer leave more padding.
-_GROUPED_BLOCKS = 2
 
 
 def default_streams(batch_size: int) -> int:
@@ -52,20 +49,30 @@ def default_streams(batch_size: int) -> int:
 
 @dataclass(frozen=True)
 class EpochBlocks:
-    """The sequence of all rows of an epoch, block after block."""
+    """The sequence of all rows of an epoch, block after block.
 
-    sizes: Integers  # rows that each block yields in the epoch, by block number
-    block_rows: int  # rows of a block on disk; the last block may have fewer
+    `sizes` are the rows that each block yields, by block number. A block has at most `block_rows` rows on disk, and its
+    first row has the number in `firsts`; in a stream, these are of partitions. `sampling` selects and repeats the rows
+    of blocks. If a block contains the rows of several epochs, their row numbers differ by `period` in each epoch.
+    """
+
+    sizes: Integers
+    block_rows: int
     seed: int
     epoch: int
     shuffle: bool
-    sampling: Sampling | None = None  # selects and repeats the rows of each block; None: each row once
-    # Row number of the first row of each block; None: only the last block has less than `block_rows` rows.
-    firsts: Integers | None = None
+    firsts: Integers
+    sampling: Sampling | None = None
+    period: int | None = None
 
     @cached_property
     def rows(self) -> int:
         return int(self.starts[-1])
+
+    @property
+    def max_rows(self) -> int:
+        """Maximum number of rows that a block yields."""
+        return int(self.sizes.max())
 
     @cached_property
     def order(self) -> Integers:
@@ -88,19 +95,11 @@ class EpochBlocks:
 
     def first_row_at(self, block_position: int) -> int:
         """Return the row number of the first row of the block at `block_position`."""
-        block = self.number_at(block_position)
-        return block * self.block_rows if self.firsts is None else int(self.firsts[block])
-
-    def row_order_at(self, block_position: int) -> Integers:
-        """Return the indices within the block at `block_position` of the rows that it yields, in the epoch's order."""
-        return self.row_order(self.number_at(block_position))
+        return int(self.firsts[self.number_at(block_position)])
 
     def row_numbers(self, block_position: int) -> Integers:
         """Return the row numbers in the split of the block at `block_position`, in the order of the epoch."""
-        return self.row_order_at(block_position) + self.first_row_at(block_position)
-
-    def repeats_at(self, block_position: int) -> tuple[int, int] | None:
-        """Return None, as no block contains the rows of several epochs."""
+        return self.row_order(self.number_at(block_position)) + self.first_row_at(block_position)
 
     def row_order(self, block: int) -> Integers:
         """Return the indices within a block of the rows that it yields, in the order of the epoch."""
@@ -140,30 +139,51 @@ class EpochBlocks:
         return positions
 
 
-@dataclass(frozen=True)
-class BlockSlice:
+class BlockRows(NamedTuple):
     """Rows of a window that one block contains."""
 
     block_position: int  # in the order of the epoch
-    target: slice | np.ndarray  # positions of the rows in the window
-    within: slice | np.ndarray  # positions of the rows in the row order of the block
+    within: Integers  # positions of the rows in the row order of the block
+    targets: Integers  # positions of the rows in the window
 
 
-@dataclass(frozen=True)
-class WindowPlan:
-    """The rows of one rank in consecutive batches: the number of rows of each batch, and the rows by block."""
+class WindowPlan(NamedTuple):
+    """The rows of one rank in consecutive batches, as runs of rows that follow each other in a block.
 
-    sizes: tuple[int, ...]
-    slices: tuple[BlockSlice, ...]
+    `sizes` are the rows of each batch. `blocks` are the positions of the blocks of runs in the order of the epoch.
+    Runs have at least one row.
+    """
+
+    sizes: Integers
+    blocks: Integers
+    firsts: Integers  # of the first row of each run in the row order of its block
+    counts: Integers  # rows of each run
 
     @property
     def block_positions(self) -> list[int]:
-        return list(dict.fromkeys(block_slice.block_position for block_slice in self.slices))
+        positions: list[int] = np.unique(self.blocks).tolist()
+        return positions
+
+    def by_block(self) -> list[BlockRows]:
+        """Return the rows of the window by block."""
+        order = np.argsort(self.blocks, kind="stable")
+        counts = self.counts[order]
+        within = runs(self.firsts[order], counts)
+        targets = runs((np.cumsum(self.counts) - self.counts)[order], counts)
+        positions, first_runs = np.unique(self.blocks[order], return_index=True)
+        edges = np.append((np.cumsum(counts) - counts)[first_runs], len(within)).tolist()
+        return [
+            BlockRows(position, within[start:stop], targets[start:stop])
+            for position, (start, stop) in zip(positions.tolist(), pairwise(edges), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of an epoch, and the share of one rank in each batch."""
+    """The batches of an epoch, and the share of one rank in each batch.
+
+    Subclasses with another order of rows define `_find_runs`.
+    """
 
     blocks: EpochBlocks
     batch_size: int  # rows over all ranks together
@@ -172,20 +192,6 @@ class Schedule:
     world_size: int
     drop_last: bool
     rows_before: int = 0  # rows of the epoch that all ranks together yielded before the first batch
-    # Length of each row of the split, to batch rows of similar length. Then `batch_size` divides `rows_before`, and
-    # `streams` divides `batch_size`.
-    lengths: np.ndarray | None = None
-    max_group_batches: int = 512  # in a group of similar lengths
-
-    @cached_property
-    def stream_borders(self) -> Integers:
-        """Start of each stream in the sequence, and the end of the last stream."""
-        return self._count_dealt(self.blocks.rows, np.arange(self.streams + 1))
-
-    @cached_property
-    def rank_range(self) -> range:
-        """Positions in a full batch of the rows of this rank."""
-        return range(*rank_bounds(self.batch_size, self.rank, self.world_size))
 
     @cached_property
     def full_batches(self) -> int:
@@ -202,291 +208,174 @@ class Schedule:
     @property
     def max_rank_rows(self) -> int:
         """Maximum number of rows of this rank in a full batch."""
-        return len(self.rank_range)
+        start, stop = rank_bounds(self.batch_size, self.rank, self.world_size)
+        return stop - start
 
-    @cached_property
-    def part_count(self) -> int:
-        """Number of remaining batches: of `batch_size` rows, and those after them."""
-        return self.full_batches + len(self.last_sizes)
+    @property
+    def open_blocks(self) -> int:
+        """Number of streams with rows for this rank, each with a block in memory."""
+        start, stop = rank_bounds(self.batch_size, self.rank, self.world_size)
+        edges = 2 if self.batch_size % self.streams else 0  # streams have one row more in some batches
+        return min(
+            self.streams, -(-stop * self.streams // self.batch_size) - start * self.streams // self.batch_size + edges
+        )
 
     def __len__(self) -> int:
         """Return the number of remaining batches, the same on every rank."""
-        return self.part_count
+        return self.full_batches + len(self.last_sizes)
 
     def rows_yielded(self, batches: int) -> int:
         """Return how many rows of the epoch all ranks together have yielded after `batches` more batches."""
-        if batches >= self.part_count:
-            # Dropped rows count as yielded, so that the epoch is over.
-            return self.blocks.rows
-        full = min(batches, self.full_batches)
-        return self.rows_before + full * self.batch_size + sum(self.last_sizes[: batches - full])
+        # Dropped rows count as yielded, so that the epoch is over.
+        return self.blocks.rows if batches >= len(self) else int(self._count_dealt(np.array(batches)))
 
-    def window(self, batches: range) -> WindowPlan:
-        """Return the plan of the batches with the numbers in `batches`, at least one: this rank's rows by block."""
-        full = self._select_full(batches)
-        sizes = [len(self.rank_range)] * len(full)
-        slices: list[BlockSlice] = []
-        if full:
-            slices += self._slice_full_batches(full)
-        for batch in batches[len(full) :]:
-            positions = self.last_positions(batch)
-            slices += self._slice_positions(positions, sum(sizes) + np.arange(len(positions)))
-            sizes.append(len(positions))
-        return WindowPlan(tuple(sizes), tuple(slices))
-
-    def _select_full(self, batches: range) -> range:
-        return batches[: len(range(batches.start, min(batches.stop, self.full_batches), batches.step))]
-
-    def block_positions(self, batches: range) -> list[int]:
-        """Return the positions of the blocks with this rank's rows of `batches`, as `window` does, but faster."""
-        full = self._select_full(batches)
-        block_positions: dict[int, None] = {}
-        if full and self.lengths is not None:
-            grouped = np.searchsorted(self.blocks.starts, self._group_positions(full)[0], side="right") - 1
-            block_positions.update(dict.fromkeys(np.unique(grouped).tolist()))
-        elif full:
-            firsts, stops, _ = self._lane_bounds(full[:: max(1, len(full) - 1)])
-            contiguous = self._contiguous_lanes(full)
-            block_bounds = self.covering_blocks(firsts[:, 0], stops[:, -1])
-            for lane, (is_contiguous, *bounds) in enumerate(zip(contiguous, *block_bounds, strict=True)):
-                candidates = range(*bounds)
-                block_positions.update(
-                    dict.fromkeys(candidates if is_contiguous else self._select_touched(lane, full, candidates))
-                )
-        for batch in batches[len(full) :]:
-            last = np.searchsorted(self.blocks.starts, self.last_positions(batch), side="right") - 1
-            block_positions.update(dict.fromkeys(np.unique(last).tolist()))
-        return list(block_positions)
-
-    def _select_touched(self, lane: int, batches: range, candidates: range) -> list[int]:
-        """Return the block positions among `candidates` with rows of a lane in `batches`.
-
-        A lane, specified by its index, has the rows of one stream in the batches of this rank. This is for lanes that
-        skip rows between batches, so that blocks between them may have no rows.
-        """
-        firsts, stops, _ = (bounds[0] for bounds in self._lane_bounds(batches, slice(lane, lane + 1)))
-        nonempty = stops > firsts
-        starts = self.blocks.starts[candidates.start : candidates.stop + 1]
-        # A block is touched if the first batch that ends after the start of the block starts before its end.
-        batch = np.searchsorted(stops[nonempty], starts[:-1], side="right")
-        first = np.append(firsts[nonempty], self.blocks.rows)[batch]
-        touched: list[int] = (
-            candidates.start + np.flatnonzero((first < starts[1:]) & (starts[:-1] < starts[1:]))
-        ).tolist()
-        return touched
-
-    def _slice_full_batches(self, batches: range) -> Iterator[BlockSlice]:
-        """Yield the rows of this rank in full batches, which start the window, by lane and block."""
-        if self.lengths is not None:
-            yield from self._slice_positions(*self._group_positions(batches))
-            return
-        firsts, stops, targets = self._lane_bounds(batches)
-        first, last = self.covering_blocks(firsts[:, 0], stops[:, -1])
-        counts, batch_offsets = stops - firsts, np.arange(len(batches)) * len(self.rank_range)
-        runs_by_count: dict[int, Integers] = {}
-        lane_starts = zip(firsts[:, 0].tolist(), counts[:, 0].tolist(), targets[:, 0].tolist(), strict=True)
-        for lane, (is_contiguous, (start, count, offset)) in enumerate(
-            zip(self._contiguous_lanes(batches), lane_starts, strict=True)
-        ):
-            if self._regular_lanes is None:
-                target = runs(targets[lane] + batch_offsets, counts[lane])
-            else:
-                if count not in runs_by_count:
-                    runs_by_count[count] = runs(batch_offsets, counts[lane])
-                target = runs_by_count[count] + offset
-            positions = None if is_contiguous else runs(firsts[lane], counts[lane])
-            yield from self.slice_lane(range(first[lane], last[lane]), start, positions, target)
-
-    def _group_positions(self, batches: range) -> tuple[Integers, Integers]:
-        """Return the positions of this rank's rows of full batches in the sequence, by length, and in the window."""
-        firsts, stops, targets = self._lane_bounds(batches)
-        counts = stops - firsts
-        positions = []
-        for stream, first, count in zip(self.lanes, firsts, counts, strict=True):
-            border = int(self.stream_borders[stream])
-            # Lengths change the positions within a group of a stream.
-            groups, within = np.divmod(runs(first, count) - border, self._group_rows)
-            edges = np.flatnonzero(np.diff(groups)) + 1
-            for group, part in zip(groups[np.append(0, edges)].tolist(), np.split(within, edges), strict=True):
-                positions.append(self._group_order(stream, group)[part])
-        offsets = np.arange(len(batches)) * len(self.rank_range)
-        return np.concatenate(positions), runs((targets + offsets).ravel(), counts.ravel())
-
-    @cached_property
-    def _group_rows(self) -> int:
-        """Rows of a stream in a group of similar lengths."""
-        stream_rows = self.batch_size // self.streams
-        batches = _GROUPED_BLOCKS * self.blocks.block_rows // stream_rows
-        return stream_rows * min(self.max_group_batches, max(1, batches))
-
-    def _group_order(self, stream: int, group: int) -> Integers:
-        """Return the positions in the sequence of the rows of a stream in a group, batch after batch."""
-        order = self._group_orders.get((stream, group))
-        if order is None:
-            stream_rows = self.batch_size // self.streams
-            rows = self.blocks.rows // self.batch_size * stream_rows  # of the stream in full batches
-            start = group * self._group_rows
-            first, size = int(self.stream_borders[stream]) + start, min(self._group_rows, rows - start)
-            parts = np.argsort(self._lengths_at(first, first + size), kind="stable").reshape(-1, stream_rows)
-            order = first + parts[self.order_parts(group, len(parts))].ravel()
-            if len(self._group_orders) >= _MAX_GROUPS:
-                self._group_orders.clear()
-            self._group_orders[stream, group] = order
-        return order
-
-    def order_parts(self, group: int, count: int) -> Integers:
-        """Return the order of the `count` parts of a group, by length, in which they are batches."""
-        return permute(np.arange(count), count, make_key(self.blocks.seed, "lengths", self.blocks.epoch, group))
-
-    def _lengths_at(self, start: int, stop: int) -> np.ndarray:
-        """Return the lengths of the rows from position `start` to `stop` in the sequence."""
-        assert self.lengths is not None
-        [first], [last] = self.covering_blocks(np.array([start]), np.array([stop]))
-        lengths = np.concatenate([self.lengths[self.blocks.row_numbers(position)] for position in range(first, last)])
-        offset = start - int(self.blocks.starts[first])
-        return lengths[offset : offset + stop - start]
-
-    @cached_property
-    def _group_orders(self) -> dict[tuple[int, int], Integers]:
-        return {}
-
-    def covering_blocks(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
-        """Return the first and the stop block position of each range of the sequence from `starts` to `stops`."""
-        first: list[int] = (np.searchsorted(self.blocks.starts, starts, side="right") - 1).tolist()
-        last: list[int] = np.searchsorted(self.blocks.starts, stops, side="left").tolist()
-        return first, last
-
-    def _count_dealt(self, rows: Integers | int, streams: Integers) -> Integers:
-        """Return how many of the first `rows` rows dealt are from streams with a number below each of `streams`."""
-        rounds, rest = np.divmod(rows, self.streams)
-        dealt: Integers = rounds * streams + np.minimum(rest, streams)
+    def _count_dealt(self, batches: Integers) -> Integers:
+        """Return how many rows of the epoch are dealt before each of `batches`."""
+        full = np.minimum(batches, self.full_batches)
+        dealt: Integers = self.rows_before + full * self.batch_size + self._last_ends[batches - full]
         return dealt
 
     @cached_property
-    def lanes(self) -> range:
-        """Streams with rows for this rank; a lane is the share of one stream in the batches of this rank."""
-        low, high = self._stream_start_bounds
-        own_streams = np.flatnonzero((high[1:] > self.rank_range.start) & (low[:-1] < self.rank_range.stop))
-        return range(int(own_streams[0]), int(own_streams[-1]) + 1)
+    def _last_ends(self) -> Integers:
+        return np.cumsum((0, *self.last_sizes))
 
-    @cached_property
-    def _stream_start_bounds(self) -> tuple[Integers, Integers]:
-        """Smallest and largest position in a batch at which the rows of each stream start."""
-        streams = np.arange(self.streams + 1)
-        each, more = divmod(self.batch_size, self.streams)
-        low = each * streams + np.maximum(streams + more - self.streams, 0)
-        return low, each * streams + np.minimum(streams, more)
+    def window(self, batches: range) -> WindowPlan:
+        """Return the rows of this rank in the batches with the numbers in `batches`, at least one."""
+        return self._plan(np.arange(batches.start, batches.stop, batches.step))
 
-    def _contiguous_lanes(self, batches: range) -> list[bool]:
-        """Return for each lane whether its rows of consecutive `batches` are contiguous in the sequence."""
-        return self._complete_lanes if batches.step == 1 else [False] * len(self.lanes)
+    def _plan(self, batches: Integers) -> WindowPlan:
+        starts = self._count_dealt(batches)
+        sizes = self._count_dealt(batches + 1) - starts
+        low, high = (rank * sizes // self.world_size for rank in (self.rank, self.rank + 1))
+        firsts, counts = self._find_runs(starts, sizes, low, high)
+        return WindowPlan(high - low, *split_runs(firsts, counts, self.blocks.starts)[:3])
 
-    @cached_property
-    def _complete_lanes(self) -> list[bool]:
-        """Whether each lane contains all rows of its stream."""
-        low, high = (edges[self.lanes.start : self.lanes.stop + 1] for edges in self._stream_start_bounds)
-        complete: list[bool] = ((low[:-1] >= self.rank_range.start) & (high[1:] <= self.rank_range.stop)).tolist()
-        return complete
+    def block_positions(self, batches: range) -> list[int]:
+        """Return the positions of the blocks from the first to the last row of each stream in this rank's `batches`.
 
-    @cached_property
-    def _regular_lanes(self) -> tuple[Integers, Integers, Integers] | None:
-        """Lane bounds of the first batch if each batch shifts them by the same number of rows, otherwise None."""
-        return (
-            None
-            if self.batch_size % self.streams
-            else self._lane_bounds_after(np.array([self.rows_before]), self.lanes)
-        )
-
-    def _lane_bounds(self, batches: range, chosen: slice = slice(None)) -> tuple[Integers, Integers, Integers]:
-        """Return start and stop of each lane in the sequence, and its start in this rank's rows, for each batch.
-
-        The arrays have the shape (lanes, batches); `chosen` selects lanes.
+        `window` takes longer. Small blocks may have no rows if a rank or worker skips rows in between.
         """
-        batch_numbers = np.arange(batches.start, batches.stop, batches.step)
-        if self._regular_lanes is None:
-            return self._lane_bounds_after(self.rows_before + batch_numbers * self.batch_size, self.lanes[chosen])
-        firsts, stops, targets = self._regular_lanes
-        shift = batch_numbers * (self.batch_size // self.streams)
-        return firsts[chosen] + shift, stops[chosen] + shift, targets[chosen]
+        if batches[-1] >= self.full_batches or self.batch_size % self.streams:
+            return self.window(batches).block_positions
+        starts = self._count_dealt(np.array([batches[0], batches[-1]]))
+        low, high = (np.full_like(starts, edge) for edge in rank_bounds(self.batch_size, self.rank, self.world_size))
+        firsts, counts = self._deal(starts, np.full_like(starts, self.batch_size), low, high)
+        first, last = (edges[:, counts[0] > 0] for edges in (firsts, firsts + counts))
+        return self._covering_blocks(first[0], last[1] - first[0])
 
-    def _lane_bounds_after(self, rows: Integers, lanes: range) -> tuple[Integers, Integers, Integers]:
-        """Return the bounds of `_lane_bounds` for batches that start after `rows` rows of the sequence were dealt."""
-        return self.deal(rows, self.batch_size, self.rank_range.start, self.rank_range.stop, lanes)
+    def mask_unread(self, block_positions: Integers, batch: int) -> np.ndarray:
+        """Return a mask of `block_positions`: whether a block has rows to come in batch number `batch` or later."""
+        starts = self.blocks.starts
+        ends = count_until_dealt(self.blocks.rows, self.streams, starts[block_positions], starts[block_positions + 1])
+        mask: np.ndarray = ends > self._count_read(batch)
+        return mask
 
-    def deal(
-        self, rows: Integers, sizes: Integers | int, low: Integers | int, high: Integers | int, lanes: range
-    ) -> tuple[Integers, Integers, Integers]:
-        """Return start and stop of each lane in the sequence, and its start in a share, for each batch.
+    def _count_read(self, batch: int) -> int:
+        """Return how many rows of the epoch are dealt before those that batch number `batch` may need."""
+        return int(self._count_dealt(np.array(batch)))
 
-        A batch has the next `sizes` rows after `rows` rows of the sequence, sorted by stream, and the share has its
-        rows from `low` to `high`. The arrays have the shape (lanes, batches).
+    def _covering_blocks(self, firsts: Integers, counts: Integers) -> list[int]:
+        positions: list[int] = np.unique(split_runs(firsts, counts, self.blocks.starts)[0]).tolist()
+        return positions
+
+    def _deal(self, starts: Integers, sizes: Integers, low: Integers, high: Integers) -> tuple[Integers, Integers]:
+        """Return the runs of `deal` for a share of batches; it has the streams of the share, or more."""
+        numbers = None
+        if self.world_size > 1:
+            each = sizes.min() // self.streams
+            first, last = low.min() // (sizes.max() // self.streams + 1), high.max() // each if each else self.streams
+            numbers = np.arange(first, min(self.streams, last + 1) + 1)
+        return deal(self.blocks.rows, self.streams, starts, sizes, low, high, numbers)
+
+    def _find_runs(self, starts: Integers, sizes: Integers, low: Integers, high: Integers) -> tuple[Integers, Integers]:
+        """Return start and length of the runs in the sequence of the rows of batches, in the order of their rows.
+
+        Batch i has the next ``sizes[i]`` rows after ``starts[i]`` rows were dealt. Of these, the runs contain the rows
+        from ``low[i]`` to ``high[i]``.
         """
-        streams = np.arange(lanes.start, lanes.stop + 1)[:, None]
-        before = self._count_dealt(rows, streams)
-        edges = self._count_dealt(rows + sizes, streams) - before
-        first, last = (np.minimum(np.maximum(edge, edges[:-1]), edges[1:]) for edge in (low, high))
-        offsets = self.stream_borders[streams[:-1]] + before[1:] - before[:-1] - edges[:-1]
-        return offsets + first, offsets + last, first - low
+        if (sizes == self.batch_size).all() and not self.batch_size % self.streams:
+            # Each batch shifts the runs of the first by the same number of rows.
+            [firsts], [counts] = self._deal(starts[:1], sizes[:1], low[:1], high[:1])
+            has_rows, shift = counts > 0, (starts - starts[0]) // self.streams
+            return (firsts[has_rows] + shift[:, None]).ravel(), np.tile(counts[has_rows], len(starts))
+        firsts, counts = self._deal(starts, sizes, low, high)
+        return firsts[counts > 0], counts[counts > 0]
 
-    def slice_lane(
-        self, block_positions: range, start: int, positions: Integers | None, target: Integers
-    ) -> Iterator[BlockSlice]:
-        """Yield the rows of a lane in a range of blocks, block by block; `target` are their positions in the window.
-
-        `positions` are their positions in the sequence; None: contiguous from `start` on.
-        """
-        starts = self.blocks.starts[block_positions.start : block_positions.stop + 1].tolist()
-        if positions is None:
-            stop = start + len(target)
-            for block_position, (begin, end) in zip(block_positions, pairwise(starts), strict=True):
-                low, high = max(begin, start), min(end, stop)
-                yield BlockSlice(block_position, target[low - start : high - start], slice(low - begin, high - begin))
-            return
-        edges = np.searchsorted(positions, starts).tolist()
-        for block_position, begin, (low, high) in zip(block_positions, starts, pairwise(edges), strict=False):
-            if low < high:
-                yield BlockSlice(block_position, target[low:high], positions[low:high] - begin)
-
-    def last_positions(self, batch: int) -> Integers:
-        """Return the positions in the sequence of this rank's rows in a batch after the full batches."""
-        start, stop = (Schedule.rows_yielded(self, number) for number in (batch, batch + 1))
+    def own_rows(self, batch: int) -> range:
+        """Return the range of this rank's rows of a batch among the rows dealt."""
+        start, stop = (int(self._count_dealt(np.array(number))) for number in (batch, batch + 1))
         low, high = rank_bounds(stop - start, self.rank, self.world_size)
-        by_length = self.blocks.rows // self.batch_size * self.batch_size if self.lengths is not None else 0
-        parts = []
-        if start < by_length:  # rows of the last part by length, whose other rows are in the batch before
-            stream_rows = self.batch_size // self.streams
-            group, first = divmod(start // self.batch_size * stream_rows, self._group_rows)
-            orders = [self._group_order(stream, group)[first : first + stream_rows] for stream in range(self.streams)]
-            parts.append(np.concatenate(orders)[start % self.batch_size :][: stop - start])
-        edges = [self._count_dealt(max(edge, by_length), np.arange(self.streams + 1)) for edge in (start, stop)]
-        starts, stops = (self.stream_borders[:-1] + np.diff(dealt) for dealt in edges)
-        parts += [np.arange(*bounds) for bounds in zip(starts.tolist(), stops.tolist(), strict=True)]
-        return np.concatenate(parts)[low:high]
+        return range(start + low, start + high)
 
-    def _slice_positions(self, positions: Integers, targets: Integers) -> Iterator[BlockSlice]:
-        """Yield the rows at `positions` in the sequence, block by block; `targets` are positions in the window."""
-        block_positions = np.searchsorted(self.blocks.starts, positions, side="right") - 1
-        for block_position in np.unique(block_positions).tolist():
-            chosen = np.flatnonzero(block_positions == block_position)
-            yield BlockSlice(
-                block_position, targets[chosen], positions[chosen] - int(self.blocks.starts[block_position])
-            )
+    def row_numbers(self, batches: range, step: int) -> Iterator[tuple[range, Integers, Integers]]:
+        """Yield `step` batches at a time: their numbers, the sizes of this rank's shares, and their row numbers."""
+        orders: dict[int, Integers] = {}
+        for start in range(0, len(batches), step):
+            plan = self.window(batches[start : start + step])
+            rows = np.empty(plan.sizes.sum(), np.int64)
+            parts = plan.by_block()
+            orders = {one.block_position: orders.get(one.block_position) for one in parts}  # type: ignore[misc]
+            for position, within, targets in parts:
+                if orders[position] is None:
+                    orders[position] = self.blocks.row_numbers(position)
+                rows[targets] = orders[position][within]
+            yield batches[start : start + step], plan.sizes, rows
 
-    def mask_needed(self, block_positions: Integers, batch: int) -> np.ndarray:
-        """Return a mask of `block_positions`: whether this rank reads the block in batch number `batch` or later."""
-        rows = self.rows_before + min(batch, self.full_batches) * self.batch_size
-        if self.lengths is not None:  # the rows of a group are needed until its end
-            rows -= rows % (self._group_rows * self.streams)
-        return self.mask_unread(block_positions, rows)
 
-    def mask_unread(self, block_positions: Integers, rows: int) -> np.ndarray:
-        """Return a mask of `block_positions`: whether lanes have rows of the block after `rows` rows were dealt."""
-        streams = np.arange(self.lanes.start, self.lanes.stop + 1)
-        borders = self.stream_borders[streams]
-        first, stop = borders[:-1] + np.diff(self._count_dealt(rows, streams)), borders[1:]
-        begin, end = self.blocks.starts[block_positions, None], self.blocks.starts[block_positions + 1, None]
-        is_needed: np.ndarray = np.any((begin < stop) & (end > first) & (first < stop), axis=1)
-        return is_needed
+def count_dealt(rows: Integers | int, streams: int, numbers: Integers | None = None) -> Integers:
+    """Return how many of the first `rows` rows dealt are from the streams below each of `numbers`; None: 0 to all."""
+    numbers = np.arange(streams + 1) if numbers is None else numbers
+    rounds, rest = np.divmod(rows, streams)
+    dealt: Integers = rounds * numbers + np.minimum(rest, numbers)
+    return dealt
+
+
+def count_until_dealt(rows: int, streams: int, starts: Integers, stops: Integers) -> Integers:
+    """Return how many of `rows` rows are dealt when all from each of `starts` to `stops` in the sequence are."""
+    borders = count_dealt(rows, streams)
+    stream = np.searchsorted(borders, stops - 1, side="right") - 1
+    until: Integers = (stops - 1 - borders[stream]) * streams + stream + 1
+    # The last rows of an earlier stream are dealt last.
+    return np.where(starts < borders[stream], rows, until)
+
+
+def deal(
+    rows: int,
+    streams: int,
+    starts: Integers,
+    sizes: Integers,
+    low: Integers,
+    high: Integers,
+    numbers: Integers | None = None,
+) -> tuple[Integers, Integers]:
+    """Return start and length of each stream's rows in a sequence of `rows` rows, with the shape (batches, streams).
+
+    Batch i has the next ``sizes[i]`` rows after ``starts[i]`` rows were dealt, sorted by stream. Of these, the result
+    contains the rows from ``low[i]`` to ``high[i]``. `numbers` has the first stream of the result to the
+    stop; None: all streams.
+    """
+    before = count_dealt(starts[:, None], streams, numbers)
+    edges = count_dealt((starts + sizes)[:, None], streams, numbers) - before
+    cut = np.minimum(np.maximum(edges, low[:, None]), high[:, None])
+    # The positions in the batch of a stream's rows, to positions in the sequence.
+    shift = count_dealt(rows, streams, numbers)[:-1] + np.diff(before, axis=1) - edges[:, :-1]
+    return shift + cut[:, :-1], np.diff(cut, axis=1)
+
+
+def split_runs(firsts: Integers, counts: Integers, edges: Integers) -> tuple[Integers, Integers, Integers, Integers]:
+    """Return runs of a sequence, split at the `edges` of its blocks: index of the block, start in it, and length.
+
+    The last array has the index of the run that each is a part of. All runs have rows.
+    """
+    blocks = np.searchsorted(edges, firsts, side="right") - 1
+    run = np.arange(len(firsts))
+    if (counts > 1).any() and ((spanned := np.searchsorted(edges, firsts + counts) - blocks) > 1).any():
+        run, blocks = np.repeat(run, spanned), runs(blocks, spanned)
+        stops = np.minimum(edges[blocks + 1], (firsts + counts)[run])
+        firsts = np.maximum(edges[blocks], firsts[run])
+        keep = stops > firsts  # blocks may be empty
+        run, blocks, firsts, counts = run[keep], blocks[keep], firsts[keep], (stops - firsts)[keep]
+    return blocks, firsts - edges[blocks], counts, run
 
 
 def rank_bounds(rows: int, rank: int, world_size: int) -> tuple[int, int]:

@@ -211,16 +211,9 @@ class Packer:
 
     def _iterate_token_counts(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
         """Yield ranges of batches of documents of the schedule's rank, with the number of tokens of each batch."""
-        blocks = schedule.blocks
         step = max(1, _WINDOW_ROWS * schedule.world_size // schedule.batch_size)
-        all_batches = range(len(schedule))
-        for start in range(0, len(all_batches), step):
-            batches = all_batches[start : start + step]
-            plan = schedule.window(batches)
-            lengths = np.empty(sum(plan.sizes), np.int64)
-            for part in plan.slices:
-                lengths[part.target] = self.lengths[blocks.row_numbers(part.block_position)[part.within]]
-            ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *plan.sizes))]
+        for batches, sizes, rows in schedule.row_numbers(range(len(schedule)), step):
+            ends = np.concatenate(([0], np.cumsum(self.lengths[rows])))[np.cumsum((0, *sizes))]
             yield batches, np.diff(ends)
 
     def state(self, position: PackingPosition, schedule: Schedule) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import bisect
 import os
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
@@ -19,7 +19,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, Tensors, WindowArrays
 from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
-from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather, join_rows
+from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 from daskprep.storage.threads import InlineExecutor
@@ -29,6 +29,7 @@ _REMOTE_THREADS = 48
 _WINDOW_BYTES = 32_000_000
 _MAX_BATCHES = 64
 _WINDOWS_AHEAD = 2
+_PLANNED_AT_ONCE = 8  # besides these, so that no batch waits for the plan of all others
 # Windows are small while rows are decoded or encoded, because touching new memory costs more than another window. When
 # media are decoded, more windows per thread are in progress, so that threads stay busy while one of them decodes a
 # large image or writes to the cache. Bytes per thread, for up to _MAX_DECODE_THREADS threads, bound their number.
@@ -79,7 +80,7 @@ class Window:
     batches: range
     arrays: dict[Group, np.ndarray]
     rows: Integers
-    sizes: tuple[int, ...]
+    sizes: list[int]
     tallies: list[RowTally]
     # To decode media: the blocks, and for each row the index of its block and its index in the block.
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
@@ -106,34 +107,27 @@ class ResidentBlocks:
         self._blocks: dict[BlockKey, ResidentBlock] = {}
         # Blocks that are being completed before their memory is free.
         self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
-        self.has_evicted = False  # whether a prefetched block was evicted, and so must be loaded again
 
     def __getitem__(self, key: BlockKey) -> ResidentBlock:
         return self._blocks[key]
 
-    def idle(self, busy: Collection[BlockKey]) -> list[BlockKey]:
-        """Return the keys of the blocks that are not in `busy`."""
-        return [key for key in self._blocks if key not in busy]
+    def idle(self, pins: Collection[BlockKey]) -> list[BlockKey]:
+        """Return the keys of the blocks that are not in `pins`."""
+        return [key for key in self._blocks if key not in pins]
 
-    def load(self, schedule: Schedule, key: BlockKey, need: Need = Need.PREFETCH) -> bool:
-        """Start loading a block unless it is resident; return whether it is, False if memory is short."""
-        if key not in self._blocks:
-            block = self._source.load(schedule, key[1], need)
-            if block is None:
+    def load(self, schedule: Schedule, key: BlockKey, need: Need, pins: Collection[BlockKey] | None = None) -> bool:
+        """Start loading a block unless it is resident; return whether it is, False if memory is short.
+
+        To make room, blocks that are not in `pins` are evicted; with None, no block is.
+        """
+        while key not in self._blocks:
+            if (block := self._source.load(schedule, key[1], need)) is not None:
+                self._blocks[key] = block
+                block.begin(self._executor.submit)
+            elif pins is None or not (idle := self.idle(pins)):
                 return False
-            self._blocks[key] = block
-            block.begin(self._executor.submit)
-        return True
-
-    def hold(self, schedule: Schedule, keys: Sequence[BlockKey], busy: Collection[BlockKey], need: Need) -> bool:
-        """Start loading blocks, evicting blocks not in `busy` to make room; return False if memory is still short."""
-        for key in keys:
-            while not self.load(schedule, key, need):
-                evicted = next((resident for resident in self._blocks if resident not in busy), None)
-                if evicted is None:
-                    return False
-                self.has_evicted = True
-                self.release([evicted])
+            else:
+                self.release(idle[:1])
                 self.release_finished()
         return True
 
@@ -191,11 +185,19 @@ def _finish(unfinished: Sequence[MediaRows]) -> list[DecodeStats]:
     return [rows.finish() for rows in unfinished]
 
 
-class _PendingWindow(NamedTuple):
-    """A window in progress: its epoch, its blocks, and the tasks that gather it and decode its media."""
+class _PlannedWindow(NamedTuple):
+    """A window of batches, which keeps its blocks in memory: the batches left of its epoch, and how many it has."""
 
     epoch: int
+    left: range
+    size: int
     keys: list[BlockKey]
+
+
+class _PendingWindow(NamedTuple):
+    """A window in progress: the tasks that gather it and decode its media."""
+
+    planned: _PlannedWindow
     gathered: Future[Window]
     decoded: list[Future[DecodeStats]]
 
@@ -232,8 +234,7 @@ class Pipeline:
         self._remaining_epochs = iter(epochs)
         self._epochs: dict[int, Epoch] = {}  # with windows that are in progress or not yet planned
         self._is_complete_epoch = True  # whether the last epoch includes its last batch
-        # Epoch and batches to be planned, and to be prefetched.
-        self._unplanned = self._unread = self._advance_epoch((-1, range(0)))
+        self._unplanned = self._advance_epoch((-1, range(0)))  # epoch and batches to be planned
         schedule, _ = self._epochs[0]
         self._rank_rows = rank_rows = schedule.max_rank_rows
         row_bytes = max(1, sum(group.row_bytes for group in groups))
@@ -261,6 +262,9 @@ class Pipeline:
         # A stream encodes partitions, so its threads start with several of them.
         self._reads_ahead = settings.threads > 0 and settings.single_block_windows
         self._queue: deque[_PendingWindow] = deque()
+        self._ahead: deque[_PlannedWindow] = deque()  # later windows; the first `_loaded` are prefetched
+        self._loaded = 0
+        self._pins: Counter[BlockKey] = Counter()  # how many of all these windows need a block
         self._executor: Any = None
         self._resident: ResidentBlocks
         # When the interpreter exits, modules may be gone before an abandoned iterator is closed.
@@ -285,7 +289,7 @@ class Pipeline:
                     return
                 pending = self._queue.popleft()
                 window = self._wait_for(pending)
-                self._release(pending.epoch, window)
+                self._release(pending.planned)
                 if self._reads_ahead:
                     self._plan()
                 # Otherwise a single batch would take as long as the reads of later blocks.
@@ -346,43 +350,87 @@ class Pipeline:
     def _plan(self) -> None:
         """Submit the tasks of the next windows, up to the maximum in progress, and prefetch blocks for later ones."""
         max_windows = self._max_windows if self._reads_ahead else 1
-        while len(self._queue) < max_windows and self._unplanned[1]:
-            keys, size = self._reserve_next()
-            if not size:
-                return
-            epoch, left = self._unplanned
-            batches = left[:size]
-            self._unplanned = self._advance_epoch((epoch, left[size:]))
-            self._size = min(2 * self._size, self._max_batches)
-            blocks = {key[1]: self._resident[key] for key in keys}
-            gathered = self._executor.submit(self._gather, *self._epochs[epoch], batches, blocks)
-            self._queue.append(_PendingWindow(epoch, keys, gathered, self._submit_decoding(size, gathered)))
+        while len(self._queue) < max_windows and (window := self._hold_next()) is not None:
+            schedule, batches = self._epochs[window.epoch]
+            blocks = {key[1]: self._resident[key] for key in window.keys}
+            gathered = self._executor.submit(self._gather, schedule, batches, window.left[: window.size], blocks)
+            self._queue.append(_PendingWindow(window, gathered, self._submit_decoding(window.size, gathered)))
         if self._reads_ahead:
             self._prefetch()
 
-    def _reserve_next(self) -> tuple[list[BlockKey], int]:
-        """Start loading the blocks of the next batches, as memory permits; return their keys and the number of batches.
+    def _plan_window(self) -> _PlannedWindow | None:
+        """Return the window of the next batches whose blocks fit into memory, at least one; None after the last one.
 
-        The number is 0 if blocks of earlier windows must be released first.
+        Its blocks are pinned.
         """
-        self._resident.release_finished()
         epoch, left = self._unplanned
+        if not left:
+            return None
         schedule, _ = self._epochs[epoch]
         size = min(self._size, len(left), self._count_within_block(schedule, left))
-        need = Need.PREFETCH
-        while True:
-            keys = [(epoch, block_position) for block_position in schedule.block_positions(left[:size])]
-            need = max(need, Need.BATCH if size == 1 else Need.PREFETCH)
-            if self._resident.hold(schedule, keys, self._busy_keys() | set(keys), need):
-                return keys, size
-            if self._queue:
-                return [], 0
-            if self._resident.pending_release:
+        # While a window is gathered, the next one is loaded.
+        max_blocks = min(schedule.open_blocks + self.settings.prefetch_blocks // 2, len(schedule.blocks.sizes))
+        while len(positions := schedule.block_positions(left[:size])) > max_blocks and size > 1:
+            size = self._size = size // 2
+        keys = [(epoch, position) for position in positions]
+        self._unplanned = self._advance_epoch((epoch, left[size:]))
+        self._size = min(2 * self._size, self._max_batches)
+        self._pins.update(keys)
+        return _PlannedWindow(epoch, left, size, keys)
+
+    def _discard(self, window: _PlannedWindow) -> None:
+        """Plan the batches of a window again, the last one planned."""
+        self._unplanned = window.epoch, window.left
+        self._unpin(window)
+
+    def _unpin(self, window: _PlannedWindow) -> None:
+        self._pins.subtract(window.keys)
+        self._pins = +self._pins
+
+    def _load(self, window: _PlannedWindow, need: Need, pins: Collection[BlockKey] | None = None) -> bool:
+        """Start loading the blocks of a window; return False if memory is short."""
+        schedule, _ = self._epochs[window.epoch]
+        return all(self._resident.load(schedule, key, need, pins) for key in window.keys)
+
+    def _hold_next(self) -> _PlannedWindow | None:
+        """Return the next window, after starting to load its blocks, as memory permits.
+
+        Return None if blocks of earlier windows must be released first, and after the last window.
+        """
+        self._resident.release_finished()
+        self._loaded = max(0, self._loaded - 1)
+        window, need = self._ahead.popleft() if self._ahead else self._plan_window(), Need.PREFETCH
+        while window is not None:
+            is_small = window.size == 1 or self.settings.single_block_windows
+            need = max(need, Need.BATCH if is_small else Need.PREFETCH)
+            if self._load(window, need, self._pins):
+                break
+            if self._ahead:  # these windows are later, so that their blocks may wait
+                self._discard(self._ahead.pop())
+                self._loaded = min(self._loaded, len(self._ahead))
+            elif self._queue:
+                self._discard(window)
+                return None
+            elif self._resident.pending_release:
                 self._resident.release_finished(wait=True)
-                continue
-            if size == 1:
+            elif need < Need.NOW:
                 need = Need.NOW
-            size = max(1, size // 2)
+            else:
+                self._resident.release(self._resident.idle(()))
+                self._resident.release_finished(wait=True)
+                self.source.grow(2 * len(window.keys))
+        return window
+
+    def _prefetch(self) -> None:
+        """Start loading the blocks of later windows in their order, across epochs, while there is free memory."""
+        for _ in range(_PLANNED_AT_ONCE):
+            if self._loaded == len(self._ahead):
+                if (window := self._plan_window()) is None:
+                    return
+                self._ahead.append(window)
+            if not self._load(self._ahead[self._loaded], Need.PREFETCH):
+                return
+            self._loaded += 1
 
     def _count_within_block(self, schedule: Schedule, batches: range) -> int:
         """Return how many of `batches` end in the block of the first, at least 1; all unless windows have one block."""
@@ -393,35 +441,18 @@ class Pipeline:
         end = int(starts[bisect.bisect_right(starts, position)]) if position < starts[-1] else position
         return max(1, (end - position) // schedule.batch_size)
 
-    def _prefetch(self) -> None:
-        """Start loading the blocks of unplanned batches in their order, across epochs, while there is free memory."""
-        if self._resident.has_evicted or self._unread[0] < self._unplanned[0]:
-            self._resident.has_evicted, self._unread = False, self._unplanned
-        epoch, batches = self._unread
-        if epoch == self._unplanned[0]:
-            batches = batches[max(0, len(batches) - len(self._unplanned[1])) :]
-        while batches:
-            schedule = self._epochs[epoch][0]
-            for block_position in schedule.block_positions(batches[: self._max_batches]):
-                if not self._resident.load(schedule, (epoch, block_position)):
-                    self._unread = epoch, batches
-                    return
-            epoch, batches = self._advance_epoch((epoch, batches[self._max_batches :]))
-        self._unread = epoch, batches
-
-    def _release(self, epoch: int, window: Window) -> None:
+    def _release(self, window: _PlannedWindow) -> None:
         """Release the blocks that no batch after `window` needs, and the blocks and schedules of earlier epochs."""
-        idle, last = self._resident.idle(self._busy_keys()), window.batches[-1]
-        needed_keys: set[BlockKey] = set()
-        if last != window.epoch[-1] and (positions := [position for number, position in idle if number == epoch]):
-            mask = window.schedule.mask_needed(np.array(positions), last + 1)
-            needed_keys = {(epoch, position) for position, is_needed in zip(positions, mask, strict=True) if is_needed}
-        self._resident.release(key for key in idle if key[0] <= epoch and key not in needed_keys)
-        for number in [number for number in self._epochs if number < epoch]:
+        self._unpin(window)
+        idle = [key for key in self._resident.idle(self._pins) if key[0] <= window.epoch]
+        positions = np.array([position for epoch, position in idle if epoch == window.epoch], np.int64)
+        if (rest := window.left[window.size :]) and len(positions):
+            schedule, _ = self._epochs[window.epoch]
+            unread = {(window.epoch, one) for one in positions[schedule.mask_unread(positions, rest[0])].tolist()}
+            idle = [key for key in idle if key not in unread]
+        self._resident.release(idle)
+        for number in [number for number in self._epochs if number < window.epoch]:
             del self._epochs[number]
-
-    def _busy_keys(self) -> set[BlockKey]:
-        return {key for pending in self._queue for key in pending.keys}
 
     def _gather(
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
@@ -435,26 +466,20 @@ class Pipeline:
             block.wait()
         began = time.perf_counter()
         plan = schedule.window(batches)
-        slices = [(resident[part.block_position], part.target, part.within) for part in plan.slices]
-        located = [(block, target, *block.locate(within)) for block, target, within in slices]
-        arrays, count = self._windows.take(), sum(plan.sizes)
-        rows, taken = join_rows(located, count)
+        located, arrays, sizes = self.source.locate(plan, resident), self._windows.take(), plan.sizes.tolist()
+        count, rows = sum(sizes), located.rows
         tensors: Tensors = {}
         if self.transfer.gathers:
-            tensors = self.transfer.gather([(block.tensors, indices, targets) for block, indices, targets in taken])
+            [taken] = located.taken
+            tensors = self.transfer.gather(dict(taken.arrays), taken.indices)
         else:
-            gather(taken, count, arrays)
+            gather(located.taken, count, arrays)
         origins = None
-        if self._media:
-            blocks = list(resident.values())
-            block_indices = {id(block): number for number, block in enumerate(blocks)}
-            origins = blocks, np.empty(count, np.int64), np.empty(count, np.int64)
-            for block, target, indices, _ in located:
-                origins[1][target] = block_indices[id(block)]
-                origins[2][target] = indices
+        if self._media and located.within is not None:
+            block_indices = np.repeat(np.searchsorted(list(resident), plan.blocks), plan.counts)
+            origins = list(resident.values()), block_indices, located.within
         self.times.gathering += time.perf_counter() - began
-        tallied = tally_batches(rows, plan.sizes)
-        return Window(schedule, epoch, batches, arrays, rows, plan.sizes, tallied, origins, tensors)
+        return Window(schedule, epoch, batches, arrays, rows, sizes, tally_batches(rows, sizes), origins, tensors)
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
         """Submit the tasks that decode the media of a window of `batches` batches, and return their futures.
@@ -505,17 +530,8 @@ def tally_batches(rows: np.ndarray, sizes: Sequence[int]) -> list[RowTally]:
 def tally_schedule(schedule: Schedule, batches: range) -> RowTally:
     """Return the expected tally of the schedule's rank for the batches with the numbers in `batches`."""
     tally = RowTally()
-    blocks = schedule.blocks
-    row_numbers: dict[int, np.ndarray] = {}
-    for start in range(0, len(batches), _MAX_BATCHES):
-        plan = schedule.window(batches[start : start + _MAX_BATCHES])
-        row_numbers = {position: row_numbers[position] for position in plan.block_positions if position in row_numbers}
-        rows = np.empty(sum(plan.sizes), np.int64)
-        for part in plan.slices:
-            if part.block_position not in row_numbers:
-                row_numbers[part.block_position] = blocks.row_numbers(part.block_position)
-            rows[part.target] = row_numbers[part.block_position][part.within]
-        tally.add(*tally_batches(rows, plan.sizes))
+    for _, sizes, rows in schedule.row_numbers(batches, _MAX_BATCHES):
+        tally.add(*tally_batches(rows, sizes.tolist()))
     return tally
 
 

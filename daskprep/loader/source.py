@@ -10,15 +10,15 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from daskprep.dataset import Split
 from daskprep.dataset.cache import BlockCache, read_media_block
-from daskprep.loader.groups import Buffers, Group, Tensors
+from daskprep.loader.groups import Buffers, Group
 from daskprep.loader.media import MediaRows, StoredMedia, Times
-from daskprep.loader.order import Schedule
+from daskprep.loader.order import EpochBlocks, Schedule, WindowPlan, runs
 from daskprep.permutation import Integers
 from daskprep.storage.reading import column_array, read_block, read_table
 
@@ -30,7 +30,7 @@ class Need(IntEnum):
 
     PREFETCH = 0  # needed for several batches: within the memory for prefetching
     BATCH = 1  # needed for a single batch: may use spare memory
-    NOW = 2  # required to continue: may allocate memory
+    NOW = 2  # required to continue: may exceed the limit
 
 
 class ResidentBlock:
@@ -51,7 +51,6 @@ class ResidentBlock:
         self.number = number
         self._run = run
         self.arrays = arrays
-        self.tensors: Tensors = {}  # the same rows on the device of the model, if windows are gathered there
         self.first = first
         self.media: dict[Group, MediaRows] = {}  # decoded for each window
         self.jobs: list[Callable[[], None]] = []
@@ -81,10 +80,6 @@ class ResidentBlock:
             if not future.cancel():
                 future.exception()
 
-    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
-        """Return the indices in the block, and the row numbers in the split, of rows by position in its row order."""
-        raise NotImplementedError
-
 
 AnyBlock = TypeVar("AnyBlock", bound=ResidentBlock)
 
@@ -98,48 +93,42 @@ class BlockSource(Protocol[AnyBlock]):
     def load(self, schedule: Schedule, block_position: int, need: Need) -> AnyBlock | None:
         """Return the block at a position of an epoch, without starting its jobs, or None if memory is short."""
 
+    def locate(self, plan: WindowPlan, blocks: Mapping[int, AnyBlock]) -> LocatedRows:
+        """Return where the rows of a window are; `blocks` are its blocks by position in the epoch, ascending."""
+
     def release(self, block: AnyBlock) -> None:
         """Free the memory of a block that no task uses."""
+
+    def grow(self, blocks: int) -> None:
+        """Make room for some blocks of one batch; none is in memory."""
 
     def close(self) -> None:
         """Free all memory; no task uses any block."""
 
 
-LocatedRows = tuple[ResidentBlock, slice | Integers, Integers, Integers]
-"""Rows of a block: the block, their positions in a window, their indices in the block, and their row numbers."""
-
-
 class TakenRows(NamedTuple):
-    """Rows of a window from blocks that share arrays: such a block, indices in the arrays, and positions in the window.
+    """Rows of a window in shared arrays: the arrays or tensors by group, indices in them, and positions in the window.
 
     Without positions, these are all rows of the window, in order.
     """
 
-    block: ResidentBlock
+    arrays: Mapping[Group, Any]
     indices: Integers
-    targets: Integers | None = None
+    targets: slice | None = None
 
 
-def join_rows(located: Sequence[LocatedRows], count: int) -> tuple[Integers, list[TakenRows]]:
-    """Return the row numbers of the `count` rows of a window, and where the rows are, by shared arrays."""
-    rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
-    for block, target, indices, numbers in located:
-        positions[target] = indices + block.first
-        rows[target] = numbers
-    blocks = {id(block.arrays): block for block, *_ in located}
-    if len(blocks) == 1:
-        return rows, [TakenRows(located[0][0], positions)]
-    taken, order = [], np.arange(count)
-    for key, first in blocks.items():
-        targets = np.concatenate([order[target] for block, target, *_ in located if id(block.arrays) == key])
-        taken.append(TakenRows(first, positions[targets], targets))
-    return rows, taken
+class LocatedRows(NamedTuple):
+    """The rows of a window: their row numbers, where they are, and for media, their indices in their blocks."""
+
+    rows: Integers
+    taken: list[TakenRows]
+    within: Integers | None = None
 
 
 def gather(taken: Sequence[TakenRows], count: int, out: Mapping[Group, np.ndarray]) -> None:
     """Copy rows of blocks to the first `count` rows of the arrays in `out`, except media."""
-    for block, indices, targets in taken:
-        for group, array in block.arrays.items():
+    for arrays, indices, targets in taken:
+        for group, array in arrays.items():
             if group.stores_cells:
                 continue
             if targets is None:
@@ -160,28 +149,25 @@ class LoaderTimes(Times):
 class FileBlock(ResidentBlock):
     """A block of a split in a slot of the pool."""
 
-    def __init__(
-        self, owner: FileBlocks, number: int, first_row: int, slot: int, arrays: dict[Group, np.ndarray], first: int
-    ) -> None:
-        super().__init__(number, arrays, first, functools.partial(owner.run, number))
+    def __init__(self, owner: FileBlocks, blocks: EpochBlocks, position: int, slot: int, pool: SlotPool) -> None:
+        number = blocks.number_at(position)
+        super().__init__(number, pool.arrays, slot * pool.block_rows, functools.partial(owner.run, number))
         self.slot = slot
-        self.order = np.empty(0, np.int64)
-        self.repeats: tuple[int, int] | None = None  # rows of an epoch, and its row numbers, if there are several
-        self._first_row = first_row
+        self.first_row, self.period = blocks.first_row_at(position), blocks.period
 
-    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
-        indices = self.order[within]
-        if self.repeats is None:
-            return indices, indices + self._first_row
-        rows, step = self.repeats
-        return indices, indices + self._first_row + np.arange(len(self.order))[within] // rows * step
+        def set_rows() -> None:
+            rows = blocks.row_numbers(position)
+            pool.row_numbers[slot, : len(rows)] = rows
+
+        self.jobs = [set_rows]
 
 
 class FileBlocks:
     """Source that reads the blocks of a split, possibly joined from several datasets, into slots.
 
     Prefetched blocks are at most `budget`. A single batch may need `spare` blocks, because it may cross a block border
-    in every lane; the pool has slots for both. Groups with a cache in `decoded` are media that it contains completely.
+    in every stream; the pool has slots for both. A block yields at most `max_rows` rows in an epoch. Groups with a
+    cache in `decoded` are media that it contains completely.
     """
 
     def __init__(
@@ -192,6 +178,7 @@ class FileBlocks:
         buffers: Buffers,
         budget: int,
         spare: int,
+        max_rows: int,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
         decoded: Mapping[tuple[Split, Group], BlockCache] | None = None,
     ) -> None:
@@ -214,43 +201,54 @@ class FileBlocks:
         self._media = {(joined, g): joined.media(g.name) for joined in split.joined for g in self._cells}
         names = tuple(output.name for output in self._scalars)
         self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
-        shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
-        self._pool = buffers.take(SlotPool, shape, lambda: SlotPool(*shape, split.layout.block_rows, make_array))
+        self._slots = max(1, min(split.layout.blocks(split.name), max(budget, spare)))
+        self._make_pool = functools.partial(
+            SlotPool, groups, block_rows=split.layout.block_rows, max_rows=max_rows, make_array=make_array
+        )
+        self._pool = buffers.take(SlotPool, self._pool_shape, lambda: self._make_pool(self._slots))
         self._held_blocks = 0
 
-    def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
-        """Return a block in a free slot, without starting its jobs; None without a slot, or beyond the budget.
+    @property
+    def _pool_shape(self) -> Any:
+        return tuple(self.groups), self._slots, self._make_pool.keywords["max_rows"]
 
-        If it is needed now, the pool grows.
-        """
-        if need == Need.PREFETCH and self._held_blocks >= self._budget:
+    def load(self, schedule: Schedule, block_position: int, need: Need) -> FileBlock | None:
+        """Return a block in a free slot, without starting its jobs; None without a slot, or beyond the budget."""
+        if not self._pool.free or (need == Need.PREFETCH and self._held_blocks >= self._budget):
             return None
-        if not self._pool.free:
-            if need < Need.NOW:
-                return None
-            self._pool.grow()
         self._held_blocks += 1
-        slot, blocks = self._pool.free.pop(), schedule.blocks
-        number = blocks.number_at(block_position)
-        block = FileBlock(self, number, blocks.first_row_at(block_position), slot, *self._pool.memory(slot))
-        split, within = self.split.locate_block(number)
+        block = FileBlock(self, schedule.blocks, block_position, self._pool.free.pop(), self._pool)
+        split, within = self.split.locate_block(block.number)
         block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
         block.read_jobs = self._make_read_jobs(block)
         self._times.blocks += len(block.read_jobs) + len(block.media)
-
-        def set_order() -> None:
-            block.order, block.repeats = blocks.row_order_at(block_position), blocks.repeats_at(block_position)
-
-        block.jobs = [set_order]
         return block
+
+    def locate(self, plan: WindowPlan, blocks: Mapping[int, FileBlock]) -> LocatedRows:
+        pool, counts = self._pool, plan.counts
+        index = np.searchsorted(list(blocks), plan.blocks)
+        slots, first_rows = (
+            np.array([getattr(block, name) for block in blocks.values()])[index] for name in ("slot", "first_row")
+        )
+        rows = pool.row_numbers.reshape(-1).take(runs(slots * pool.row_numbers.shape[1] + plan.firsts, counts))
+        period, firsts = next(iter(blocks.values())).period, slots * pool.block_rows
+        if period is None and not self._cells:
+            return LocatedRows(rows, [TakenRows(pool.arrays, rows + np.repeat(firsts - first_rows, counts))])
+        within = rows - np.repeat(first_rows, counts)
+        if period is not None:
+            within %= period
+        return LocatedRows(rows, [TakenRows(pool.arrays, within + np.repeat(firsts, counts))], within)
 
     def release(self, block: FileBlock) -> None:
         self._held_blocks -= 1
         self._pool.free.append(block.slot)
 
+    def grow(self, blocks: int) -> None:
+        self._pool = self._make_pool(blocks)
+
     def close(self) -> None:
-        self._pool.clear()
-        self._buffers.put_back((tuple(self.groups), self._pool.slots), self._pool)
+        self._pool.free = list(range(self._pool.slots))
+        self._buffers.put_back(self._pool_shape, self._pool)
         self._buffers.put_back(self._tables.names, self._tables)
 
     def run(self, number: int, job: Callable[[], None]) -> None:
@@ -317,49 +315,26 @@ class FileBlocks:
 class SlotPool:
     """Memory for `slots` blocks: one array per group, except for media that are decoded for every window.
 
-    `free` is the list of unused slots.
+    `row_numbers` has the row numbers of each block in the order of the epoch, by slot. `free` is the list of unused
+    slots.
     """
 
     def __init__(
         self,
         groups: Sequence[Group],
         slots: int,
+        *,
         block_rows: int,
+        max_rows: int,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
     ) -> None:
         """Allocate `slots` slots of `block_rows` rows with `make_array`, all free."""
         self.slots = slots
-        self._make_array = make_array
-        self._groups = groups
-        self._block_rows = block_rows
-        self._slabs: list[dict[Group, np.ndarray]] = []
-        self._slot_locations: list[tuple[int, int]] = []  # slab and first row of each slot
-        self.free: list[int] = []
-        self.clear()
-
-    def clear(self) -> None:
-        """Mark every slot as free, and discard the slots that `grow` added."""
-        del self._slabs[1:], self._slot_locations[self.slots :]
-        if not self._slabs:
-            self._add(self.slots)
-        self.free = list(range(self.slots))[::-1]
-
-    def grow(self) -> None:
-        """Double the number of slots: one batch may touch more blocks than the pool was created for."""
-        slot_count = len(self._slot_locations)
-        self._add(slot_count)
-        self.free += range(slot_count, 2 * slot_count)
-
-    def memory(self, slot: int) -> tuple[dict[Group, np.ndarray], int]:
-        """Return the arrays that contain a slot, and the index of its first row."""
-        slab, first = self._slot_locations[slot]
-        return self._slabs[slab], first
-
-    def _add(self, slots: int) -> None:
-        rows = slots * self._block_rows
-        slab = {g: self._make_array(g, rows) for g in self._groups if not g.stores_cells}
-        self._slabs.append(slab | {g: g.empty(rows) for g in self._groups if g.is_cached})
-        self._slot_locations += [(len(self._slabs) - 1, slot * self._block_rows) for slot in range(slots)]
+        self.block_rows = block_rows
+        self.arrays = {g: make_array(g, slots * block_rows) for g in groups if not g.stores_cells}
+        self.arrays |= {g: g.empty(slots * block_rows) for g in groups if g.is_cached}
+        self.row_numbers = np.empty((slots, max_rows), np.int64)
+        self.free = list(range(slots))
 
 
 class SmallTables:

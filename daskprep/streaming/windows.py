@@ -10,7 +10,7 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +22,8 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.loader.groups import Group
 from daskprep.loader.media import CellArray, MediaRows, Times, group_by_block
-from daskprep.loader.order import EpochBlocks, Schedule
-from daskprep.loader.source import Need, ResidentBlock
+from daskprep.loader.order import EpochBlocks, Schedule, WindowPlan, rank_bounds
+from daskprep.loader.source import LocatedRows, Need, ResidentBlock, TakenRows
 from daskprep.partitions import PartitionExecutor, PartitionRequest
 from daskprep.passes.table import PartitionContext
 from daskprep.permutation import Integers, make_key, permute
@@ -63,6 +63,7 @@ class StreamOrder:
             seed=self.seed,
             epoch=epoch,
             shuffle=self.shuffle,
+            firsts=np.cumsum(self.sizes) - self.sizes,
             partition_sizes=self.sizes,
             partitions=order,
             window_borders=window_borders,
@@ -94,12 +95,6 @@ class EpochWindows(EpochBlocks):
     def order(self) -> Integers:
         return np.arange(len(self.sizes))
 
-    @cached_property
-    def first_numbers(self) -> Integers:
-        """Row number in the split of the first row of each partition."""
-        first: Integers = np.cumsum(self.partition_sizes) - self.partition_sizes
-        return first
-
     def window_partitions(self, window: int) -> Iterator[tuple[int, PartitionSpan]]:
         """Yield the number of each partition of a window, and its span in the sequence."""
         key = make_key(self.seed, "window", self.epoch, window) if self.shuffle else None
@@ -113,16 +108,16 @@ class EpochWindows(EpochBlocks):
         """Return the row numbers in the split of the window at `block_position`, in the order of the epoch."""
         row_numbers = np.empty(self.sizes[block_position], np.int64)
         for number, span in self.window_partitions(block_position):
-            rows = np.arange(span.rows) + self.first_numbers[number]
+            rows = np.arange(span.rows) + self.firsts[number]
             row_numbers[span.positions() - span.start] = rows
         return row_numbers
 
 
 def compute_rank_share(schedule: Schedule) -> RankShare:
     """Return the positions in the sequence of the schedule's rank."""
-    last_batches = map(schedule.last_positions, range(schedule.full_batches, len(schedule)))
-    last = tuple(range(int(positions[0]), int(positions[-1]) + 1) for positions in last_batches if len(positions))
-    return RankShare(schedule.rows_before, schedule.full_batches, schedule.batch_size, schedule.rank_range, last)
+    last = tuple(map(schedule.own_rows, range(schedule.full_batches, len(schedule))))
+    own = range(*rank_bounds(schedule.batch_size, schedule.rank, schedule.world_size))
+    return RankShare(schedule.rows_before, schedule.full_batches, schedule.batch_size, own, last)
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, window: object) -> int:
@@ -222,13 +217,8 @@ class WindowRows(ResidentBlock):
         super().stop()
         self._owner.stop(self)
 
-    def locate(self, within: slice | Integers) -> tuple[Integers, Integers]:
-        """Return slots and row numbers of the rank's rows at the positions `within`, which count as yielded."""
-        # Rows of consecutive batches are contiguous among the rows of the rank.
-        if isinstance(within, slice):
-            start, rows = within.start, within.stop - within.start
-        else:
-            start, rows = int(within[0]), len(within)
+    def locate(self, start: int, rows: int) -> tuple[Integers, Integers]:
+        """Return slots and row numbers of the rank's next `rows` rows from a position on, which count as yielded."""
         first = self.share.count_before(self.start + start) - self.own.start
         self._rows_yielded = max(self._rows_yielded, first + rows)
         slots = self.order[first : first + rows].astype(np.int64)
@@ -353,6 +343,21 @@ class WindowBlocks:
             self._submit_requests()
         return window
 
+    def locate(self, plan: WindowPlan, blocks: Mapping[int, WindowRows]) -> LocatedRows:
+        """Return where the rows of a rank in consecutive batches are, which count as yielded."""
+        located, taken, stop = [], [], 0
+        for position, block in blocks.items():
+            if (own := plan.blocks == position).any():
+                # Rows of consecutive batches follow each other, in windows and among the rows of the rank.
+                start, stop = stop, stop + int(plan.counts[own].sum())
+                located.append(block.locate(int(plan.firsts[own][0]), stop - start))
+                taken.append(TakenRows(block.arrays, located[-1][0], slice(start, stop)))
+        within, rows = map(np.concatenate, zip(*located, strict=True))
+        return LocatedRows(rows, taken if len(taken) > 1 else [taken[0]._replace(targets=None)], within)
+
+    def grow(self, blocks: int) -> None:
+        """Do nothing, as a window that is needed now may exceed the limit."""
+
     def release(self, block: WindowRows) -> None:
         """Free the memory of a window, release its results on the workers, and submit further requests."""
         with self._changed:
@@ -425,7 +430,7 @@ class WindowBlocks:
         if future.cancelled():
             return
         try:
-            first_number = int(window.epoch.first_numbers[request.number])
+            first_number = int(window.epoch.firsts[request.number])
             rows = future.result()
             window.add(span, first_number, rows, chosen=request.then is not None)
             self._losses[request.number] = rows.losses

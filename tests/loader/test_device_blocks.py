@@ -251,9 +251,9 @@ def test_complete_cache_blocks_are_gathered_on_device(train, tmp_path, step, rem
     gathered, gather = set(), LateDevice.gather
     complete = loader.CachePolicy.decoded_caches
 
-    def recorded(device, parts):
-        gathered.update(group.name for group in parts[0][0])
-        return gather(device, parts)
+    def recorded(device, tensors, indices):
+        gathered.update(group.name for group in tensors)
+        return gather(device, tensors, indices)
 
     def removing(policy, split, groups):
         caches = complete(policy, split, groups)
@@ -271,7 +271,7 @@ def test_complete_cache_blocks_are_gathered_on_device(train, tmp_path, step, rem
 
 
 def test_device_blocks_stay_within_pool_slots(train):
-    """A pool that has to grow has copies of both parts, and the device is empty after each iteration."""
+    """A pool that has to grow is replaced by a larger one, and nothing is pending after each iteration."""
     options = {"batch_size": 600, "streams": 1, "prefetch_size": 1, "seed": 3, "columns": NAMES}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
     sizes = []
@@ -279,15 +279,15 @@ def test_device_blocks_stay_within_pool_slots(train):
 
     def counted(device, arrays):
         tensors = mirror(device, arrays)
-        sizes.append(len(device._mirrors))
+        sizes.append(len(next(iter(arrays.values()))))
         return tensors
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LateDevice, "mirror", counted)
         found, *_ = batches_of(train, LateDevice, None, (0, 1), **options)
     assert_same(found, expected)
-    assert max(sizes) > 1
-    assert not LateDevice.instances[-1]._mirrors
+    assert sizes[-1] > sizes[0]
+    assert not LateDevice.instances[-1]._stream.pending()
 
 
 def test_epochs_share_stream_without_pending_work(train):

@@ -272,8 +272,13 @@ def test_batch_tokens_in_workers(train):
     schedule = train.loader(16, **options)._make_schedule()
     for batches in (range(0, 9, 2), range(1, len(schedule), 7)):
         plan = schedule.window(batches)
-        assert sorted(plan.block_positions) == sorted(schedule.block_positions(batches))
-        assert plan.sizes == tuple(schedule.window(batches[n : n + 1]).sizes[0] for n in range(len(batches)))
+        single = [schedule.window(batches[n : n + 1]) for n in range(len(batches))]
+        assert plan.sizes.tolist() == [one.sizes[0] for one in single]
+        assert plan.block_positions == sorted({position for one in single for position in one.block_positions})
+        assert {*plan.block_positions} <= {*schedule.block_positions(batches)}
+    for batch in range(len(schedule)):
+        mask = schedule.mask_unread(np.arange(len(schedule.blocks.order)), batch)
+        assert mask[schedule.block_positions(range(batch, batch + 1))].all()
 
 
 def test_batch_tokens_yields_more_short_rows(train):
@@ -394,4 +399,4 @@ def test_group_by_length_limits_open_blocks(train, batch_size):
     schedule = train.loader(batch_size, streams=2, group_by_length="review")._make_schedule()
     for number in range(len(schedule) - 1):
         # A stream has 16 or 256 rows of a batch, and a group of more batches has at most two blocks of 64 rows.
-        assert len(schedule.block_positions(range(number, number + 1))) <= {32: 2 * 3, 512: 2 * 5}[batch_size]
+        assert len(schedule.window(range(number, number + 1)).block_positions) <= {32: 2 * 3, 512: 2 * 5}[batch_size]

@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -44,6 +45,18 @@ def test_global_batches_do_not_depend_on_ranks_or_prefetch(epoch, world, prefetc
     ranks = [epoch(rank=rank, world_size=world, prefetch_size=prefetch_size) for rank in range(world)]
     joined = [np.sort(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
     assert_equal(joined, [np.sort(batch) for batch in epoch()])
+
+
+@pytest.mark.parametrize("prefetch_size", [0, 1, 4])
+@pytest.mark.parametrize("batch_size", [8, 64, 256])
+def test_blocks_are_read_once_if_memory_is_short(tmp_path, batch_size, prefetch_size):
+    frame = pd.DataFrame({"n": np.arange(4000.0)})
+    prep = dp.Preprocessor({"n": dp.Number(normalization=None)}, split=None)
+    train = prep.fit_write(frame, tmp_path / "data.dp", block_rows=16)["train"]
+    loader = train.loader(batch_size, streams=4, prefetch_size=prefetch_size, threads=2)
+    assert sum(len(batch["n"]) for batch in loader) == len(frame)
+    # A stream ends within the first block of the next one, and the first large batch may start before memory grows.
+    assert 250 <= loader.stats()["blocks"] <= 250 + 2 * 4
 
 
 @pytest.mark.parametrize("options", [{}, {"streams": 16}, {"streams": 7}, {"shuffle": False}, {"drop_last": True}])

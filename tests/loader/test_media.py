@@ -192,11 +192,12 @@ def test_ranks_sharing_streams_fill_shared_cache(train, streams, world):
 def test_block_cached_by_another_process_is_not_completed(train):
     [group] = groups = group_outputs([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
-    files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
+    files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1, max_rows=BLOCK_ROWS)
     source = CachedBlocks(
         files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer_index=0, sharer_count=1
     )
-    blocks = EpochBlocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
+    sizes = np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS)
+    blocks = EpochBlocks(sizes, BLOCK_ROWS, seed=0, epoch=0, shuffle=False, firsts=np.cumsum(sizes) - sizes)
     block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.PREFETCH)
     media = block.media[group]
     media.load()
@@ -353,8 +354,8 @@ def test_remote_files_use_more_threads(photos, tmp_path, pack, threads):
 def test_lazy_media_use_no_pool_memory(lazy):
     outputs = [lazy.output("photo"), lazy.output("x")]
     photo, cached = (group_outputs(outputs, names)[1] for names in ((), ("photo",)))
-    arrays, _ = SlotPool(group_outputs(outputs), 4, 8).memory(0)
-    assert [group.name for group in arrays] == ["x"]
+    pool = SlotPool(group_outputs(outputs), 4, block_rows=8, max_rows=8)
+    assert [group.name for group in pool.arrays] == ["x"]
     assert photo.resident_bytes == lazy.output("photo").cell_bytes
     assert cached.resident_bytes == photo.resident_bytes + 3 * 6 * 5
 

@@ -238,6 +238,18 @@ def test_blocks_of_small_sources_are_read_once_for_many_epochs(sources, tmp_path
     assert torch.equal(take(again, 5)[4]["n"], batches[5]["n"])
 
 
+@pytest.mark.parametrize("world", [1, 3])
+def test_unread_blocks_of_mix_are_those_of_later_batches(four, world):
+    mix = dp.Mix(four, 24, weights=WEIGHTS, rank=world - 1, world_size=world)
+    schedule = mix._make_schedule()
+    windows = [set(schedule.window(range(batch, batch + 1)).block_positions) for batch in range(60)]
+    positions = np.array(sorted(set().union(*windows)))
+    for batch in range(60):
+        unread = set(positions[schedule.mask_unread(positions, batch)].tolist())
+        assert set().union(*windows[batch:]) <= unread
+    assert len(unread) < len(positions)
+
+
 def test_resume_at_any_batch_continues_into_next_epoch(four):
     mix = dp.Mix(four, 20, weights=WEIGHTS, until="first", row_ids=True)
     whole = [batch["n"] for batch in [*take(mix), *take(mix)]]
