@@ -131,6 +131,7 @@ _SYNONYMS = {
         ("ignore", "unk"), ("word words whitespace", "space space_punct"), ("spacy", "english_tokenize"),
         ("load load_dataset load_from_disk dataloader", "open_dataset"), ("columntransformer", "preprocessor"),
         ("read_csv read_parquet read_json read_table", "read_files"), ("train_test_split", "randomsplit"),
+        ("num_workers", "threads"), ("prefetch_factor", "prefetch_size"), ("collate_fn", "transform"),
         ("stratifiedgroupkfold stratifiedkfold groupkfold", "kfold"), ("randomhorizontalflip", "mirror"),
     )
     for word in words.split()

@@ -13,6 +13,7 @@ from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.joined import GrownDataset
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, warn
+from daskprep.options import list_options
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import resolve_split, take_sample
@@ -251,6 +252,7 @@ class NewRowsMixin(SerializationMixin, auto_wrap_output_keys=None):
         self._set_learned(self.features_, grown)
         return new_tokens
 
+    @list_options(WriteOptions, Options)
     def append(
         self,
         frame: Rows,

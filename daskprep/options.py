@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
     from daskprep.partitions import Workers
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -34,6 +38,27 @@ def check_flags(**flags: object) -> None:
     for name, value in flags.items():
         if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
             raise ConfigError(f"{name}={value!r}: expected True or False")
+
+
+def list_options(known: type[Any], values: type[Any] | None = None) -> Callable[[Function], Function]:
+    """Return a decorator that lists the keys of a TypedDict in the signature of a function with ``**options``.
+
+    So `help` and completion show them. The dataclass `values` has their defaults; other options have ``...``.
+    """
+
+    def set_signature(function: Function) -> Function:
+        signature = inspect.signature(function)
+        defaults = {} if values is None else {one.name: one.default for one in dataclasses.fields(values)}
+        kind = inspect.Parameter.KEYWORD_ONLY
+        options = [
+            inspect.Parameter(name, kind, default=defaults.get(name, ...), annotation=hint.__forward_arg__)
+            for name, hint in known.__annotations__.items()
+        ]
+        *own, _ = signature.parameters.values()
+        function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        return function
+
+    return set_signature
 
 
 def check_seed(seed: object) -> int:

@@ -38,7 +38,7 @@ from daskprep.features.base import cross_fit_folds
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
 from daskprep.new_rows import NewRowsMixin
-from daskprep.options import StreamOptions, check_flags
+from daskprep.options import SharedOptions, StreamOptions, check_flags, list_options
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
@@ -346,6 +346,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         source = as_source(frame, columns=self._columns(features, split), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
+    @list_options(WriteOptions, Options)
     def fit_write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Fit on a table and write it as a dataset, reading it once.
 
@@ -401,6 +402,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
             features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
             return self._write(features, frame, path, settings)
 
+    @list_options(WriteOptions, Options)
     def write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
         """Write a table as a dataset with the fitted state, reading the table once; see `fit_write`.
 
@@ -422,6 +424,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         ):
             return self._write(None, frame, path, settings)
 
+    @list_options(StreamOptions, SharedOptions)
     def stream(
         self,
         frame: Rows,

@@ -24,7 +24,6 @@ import yaml
 import daskprep
 from daskprep.features import FEATURES
 from daskprep.tokenizers import TOKENIZERS
-from tests.signatures import full_signature
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -197,14 +196,17 @@ def documented_parameters(thing: Any) -> list[str] | None:
     heads = re.findall(r"^(\S.*?)(?: : .*)?$", section[1], re.MULTILINE)
     names = re.findall(r"\w+", " ".join(heads))
     if "**options" in heads:
-        names += full_signature(thing).parameters.keys() - inspect.signature(thing).parameters.keys() - {"self"}
+        code = (thing.__init__ if inspect.isclass(thing) else thing).__code__
+        names += set(inspect.signature(thing).parameters) - {
+            *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        }
         names.remove("options")
     return sorted(names)
 
 
 def parameters_of(thing: Any) -> list[str]:
     """Return the names of the parameters of a class or function, sorted."""
-    return sorted(name for name in full_signature(thing).parameters if name != "self")
+    return sorted(name for name in inspect.signature(thing).parameters if name != "self")
 
 
 @pytest.mark.parametrize("name", sorted(set(daskprep.__all__) - OPENED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import warnings
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import daskprep as dp
+from daskprep.dataset import Split
 from daskprep.errors import MAX_MESSAGE_CHARACTERS, ConfigError, DaskprepError, StorageFullError, warn
 
 
@@ -35,6 +37,25 @@ def test_unknown_parameter_error_names_it(frame, prep, tmp_path):
             call(odd=1)
 
 
+@pytest.mark.parametrize(
+    ("function", "option", "default"),
+    [
+        (Split.loader, "trim", False),
+        (Split.loader, "group_by_length", ...),
+        (dp.Mix, "to", "torch"),
+        (dp.Preprocessor.stream, "window", ...),
+        (dp.Preprocessor.fit_write, "compression", "lz4"),
+        (dp.Preprocessor.append, "block_rows", None),
+    ],
+)
+def test_signature_lists_options(function, option, default):
+    parameters = inspect.signature(function).parameters
+    assert parameters[option].default == default
+    assert parameters[option].kind == inspect.Parameter.KEYWORD_ONLY
+    assert parameters[option].annotation
+    assert "options" not in parameters
+
+
 def test_unknown_option_error_suggests_closest_name(frame, prep, tmp_path):
     train = prep.fit_write(frame, tmp_path / "a.dp")["train"]
     path = tmp_path / "b.dp"
@@ -50,8 +71,10 @@ def test_unknown_option_error_suggests_closest_name(frame, prep, tmp_path):
         message = rf"{name}\(\) got an unexpected keyword argument '{option}'. Did you mean \"{meant}\""
         with pytest.raises(TypeError, match=message):
             call(**{option: 1})
-    with pytest.raises(TypeError, match="'num_workers'. Options are: shuffle, seed"):
+    with pytest.raises(TypeError, match="'num_workers'. Did you mean \"threads\""):
         train.loader(num_workers=2)
+    with pytest.raises(TypeError, match="'pinned'. Options are: shuffle, seed"):
+        train.loader(pinned=True)
 
 
 def test_unknown_package_attribute_error_suggests_closest_name():

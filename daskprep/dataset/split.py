@@ -28,7 +28,7 @@ from daskprep.errors import (
     did_you_mean,
 )
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions
+from daskprep.options import LoaderOptions, SharedOptions, list_options
 from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
@@ -341,6 +341,7 @@ class Split:
 
     # -- in batches
 
+    @list_options(LoaderOptions, SharedOptions)
     def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
         """Return batches of tensors for torch, shuffled and prefetched.
 

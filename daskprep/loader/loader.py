@@ -39,7 +39,7 @@ from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition,
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
-from daskprep.options import BatchOptions, SharedOptions, check_count
+from daskprep.options import BatchOptions, SharedOptions, check_count, list_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
@@ -158,6 +158,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
+    @list_options(BatchOptions, SharedOptions)
     def __init__(  # noqa: PLR0915 one statement or two for each option
         self,
         split: Split,

@@ -24,7 +24,7 @@ from daskprep.loader.batch_iterator import check_same_options, check_state, refu
 from daskprep.loader.loader import Loader
 from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.loader.order import Schedule
-from daskprep.options import BatchOptions, check_count
+from daskprep.options import BatchOptions, SharedOptions, check_count, list_options
 from daskprep.permutation import Integers
 from daskprep.storage import Layout
 from daskprep.storage.layout import join_starts
@@ -105,6 +105,7 @@ class Mix(Loader):
 
     split: MixSplit
 
+    @list_options(BatchOptions, SharedOptions)
     def __init__(
         self,
         sources: Mapping[str, Split],

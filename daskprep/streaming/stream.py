@@ -32,7 +32,7 @@ from daskprep.loader.media import Medium
 from daskprep.loader.memory import WINDOWS, not_enough
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
-from daskprep.options import BatchOptions, SharedOptions, check_count, parse_bytes
+from daskprep.options import BatchOptions, SharedOptions, check_count, list_options, parse_bytes
 from daskprep.passes.fitting import with_base_folders
 from daskprep.passes.losses import LEFT_OUT, tabulate_losses, warn_about_losses
 from daskprep.permutation import Integers
@@ -97,6 +97,7 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
+    @list_options(BatchOptions, SharedOptions)
     def __init__(
         self,
         recipe: Recipe,

@@ -12,7 +12,7 @@ from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Packing
 from daskprep.loader.batch_iterator import Ranks
-from daskprep.options import LoaderOptions
+from daskprep.options import LoaderOptions, SharedOptions, list_options
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
 from daskprep.training.examples import Examples, PreparedData, check_examples, is_encoded, is_indexable, is_stream
@@ -100,6 +100,7 @@ class Manager:
     Manager('listings.dp', batch_size=256, split='validation', columns_to_remove=('review',), seed=1)
     """
 
+    @list_options(LoaderOptions, SharedOptions)
     def __init__(
         self,
         data: Any,
@@ -291,4 +292,4 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
-_PARAMETERS = [name for name in inspect.signature(Manager).parameters if name != "options"]
+_PARAMETERS = [name for name in inspect.signature(Manager).parameters if name not in LoaderOptions.__annotations__]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import get_args
 
@@ -11,7 +12,6 @@ import daskprep as dp
 from daskprep.cli import options, program
 from daskprep.cli.console import format_line
 from daskprep.sources.file_source import Format
-from tests.signatures import full_signature
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}
 
@@ -55,7 +55,7 @@ SHARED = {
     one.name: one.opts[-1]
     for command in program.commands.values()
     for one in command.params
-    if any(one.name in full_signature(function).parameters for function in FUNCTIONS)
+    if any(one.name in inspect.signature(function).parameters for function in FUNCTIONS)
 }
 VALUES = {"overwrite": "True", "trusted": "True", "progress": "False"}
 
