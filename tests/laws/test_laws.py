@@ -44,7 +44,7 @@ def check_refusals() -> None:
 
 
 def test_programs_keep_laws() -> None:
-    run_programs(20, seed=0)
+    run_programs(10, seed=0)
     check_refusals()
 
 

@@ -16,11 +16,18 @@ scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))
 LARGEST, SMALLEST = float(np.finfo(float).max), 5e-324
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 WEIGHTS = st.floats(0, LARGEST_WEIGHT)
+UNITS = 2**1074
+
+
+def in_units(value: float) -> int:
+    """Return a double in units of the smallest one."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (UNITS // denominator)
 
 
 def exact(values: list[float]) -> tuple[Fraction, Fraction]:
-    numbers = [Fraction(value) for value in values]
-    return sum(numbers, Fraction()), sum((number * number for number in numbers), Fraction())
+    numbers = [in_units(value) for value in values]
+    return Fraction(sum(numbers), UNITS), Fraction(sum(number * number for number in numbers), UNITS**2)
 
 
 def is_nearest_root(sqrt_fraction: float, square: Fraction) -> bool:
@@ -149,9 +156,10 @@ def test_weighted_sums_are_exact_over_many_blocks(size: int) -> None:
     # The largest possible digits, and many numbers of random digits.
     for values in (np.full(size, 1.0 - 2.0**-53), rng.lognormal(0, 9, size) * rng.choice([-1, 1], size)):
         moments = WeightedMoments.of_weighted(values, weights := np.abs(values[::-1]))
-        rows = [(Fraction(value), Fraction(weight)) for value, weight in zip(values, weights, strict=True)]
-        assert Fraction(moments.total, 1 << 2 * UNIT_BITS) == sum(value * weight for value, weight in rows)
-        assert Fraction(moments.squares, 1 << 3 * UNIT_BITS) == sum(value**2 * weight for value, weight in rows)
+        rows = [(in_units(value), in_units(weight)) for value, weight in zip(values, weights, strict=True)]
+        total, squares = sum(value * weight for value, weight in rows), sum(value**2 * weight for value, weight in rows)
+        assert Fraction(moments.total, 1 << 2 * UNIT_BITS) == Fraction(total, UNITS**2)
+        assert Fraction(moments.squares, 1 << 3 * UNIT_BITS) == Fraction(squares, UNITS**3)
 
 
 @given(st.lists(st.tuples(finite, WEIGHTS), min_size=1, max_size=20), st.integers(0, 20))
