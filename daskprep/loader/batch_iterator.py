@@ -152,6 +152,10 @@ class BatchIterator(IterableDataset[Any]):
     """
 
     dataset: Any
+    _kind = "loader"  # in messages
+    _state_format = 1
+    _state_counts: tuple[str, ...] = ("epoch", "rows_given", "first_batch")  # keys of a state with integers from 0
+    _optional_keys: frozenset[str] = frozenset()  # that states of older versions, or of other options, lack
 
     # Attributes of a torch DataLoader without worker processes: threads of this object create complete batches.
     num_workers = 0
@@ -181,6 +185,60 @@ class BatchIterator(IterableDataset[Any]):
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise TypeError('batches have an order, but no positions: use next(iter(loader)), or dataset["train"][rows]')
+
+    def __len__(self) -> int:
+        """Return the number of batches of an iteration, the same on every rank; raise TypeError without an end."""
+        refuse_sharing(sys._getframe(1))
+        return self._count_batches()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the remaining batches of the epoch, or of the next one if this one has begun.
+
+        A worker process of a DataLoader iterates over every n-th batch; a stream refuses workers.
+        """
+        refuse_collation(sys._getframe(1))
+        self._begin_iteration()
+        return self._iterate()
+
+    def _begin_iteration(self) -> None:
+        """Move to the next epoch if this one has begun."""
+        if self._begun:
+            self._go_to(self.epoch + 1)
+
+    def _iterate(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _count_batches(self) -> int:
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Resume from a state of `state_dict`, on any number of ranks that fits the batch, with any number of threads.
+
+        A state that was saved after the last batch of an epoch resumes with the next epoch. In a stream, the current
+        window is encoded again, and a state that was saved after the last epoch starts another iteration of `epochs`
+        epochs. A mix accepts other weights and more sources; counts then start again.
+        """
+        own = self.state_dict()
+        check_state(state, own.keys() - self._optional_keys, self._state_counts, self._state_format, self._kind)
+        self._check_origin(state)
+        names = [name for name in ("streams", "seed", "shuffle") if name in own]
+        check_same_options(state, {name: own[name] for name in names}, self._kind)
+        self._resume(state, own)
+
+    def _check_origin(self, state: Mapping[str, Any]) -> None:
+        """Raise ConfigError if a state is of other rows."""
+        raise NotImplementedError
+
+    def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Move to the position of a state, or raise ConfigError if it cannot continue `own`, the current state."""
+        raise NotImplementedError
+
+    def _check_rows_yielded(self, rows: int) -> None:
+        if rows > self._rows:
+            raise ConfigError(f"state: rows_given={rows}: an epoch has {self._rows} rows")
 
     def _check_rows_left(self, rows: int) -> None:
         """Raise ConfigError if `rows`, the remaining rows of the epoch, are less than one for each rank but not 0."""

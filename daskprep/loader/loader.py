@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,10 +21,6 @@ from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
     BatchIterator,
-    check_same_options,
-    check_state,
-    refuse_collation,
-    refuse_sharing,
 )
 from daskprep.loader.batches import SOURCE_ID, BatchBuilder, make_expanders, select_outputs
 from daskprep.loader.by_length import LengthSchedule, TokenBatches, TokenSchedule
@@ -43,7 +38,6 @@ from daskprep.options import BatchOptions, SharedOptions, check_count, list_opti
 from daskprep.permutation import Integers
 from daskprep.storage import Output
 
-FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
 # Per stream. Encoded media are small, so that `AHEAD_BYTES` would read blocks long before their rows can be decoded.
@@ -157,6 +151,9 @@ class Loader(BatchIterator):
     [1.0, 2.0] [True, False]
     [3.0] [True]
     """
+
+    # States of older versions have no digest: only the version of the dataset is compared.
+    _optional_keys = frozenset({"packing", "digest", "grouping"})
 
     @list_options(BatchOptions, SharedOptions)
     def __init__(  # noqa: PLR0915 one statement or two for each option
@@ -339,22 +336,13 @@ class Loader(BatchIterator):
         """Number of the first row of each block, and the end of the last block."""
         return self.split.layout.starts(self.split.name)
 
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same on every rank; at most `overfit_batches`."""
-        refuse_sharing(sys._getframe(1))
+    def _count_batches(self) -> int:
         if self._packer is not None:
             return self._packer.count(self._make_schedule())
         batches = len(self._make_schedule())
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the remaining batches of the epoch, or of the next one if this one has begun.
-
-        A worker process of a DataLoader iterates over every n-th batch.
-        """
-        refuse_collation(sys._getframe(1))
-        if self._begun:
-            self._go_to(self.epoch + 1)
+    def _iterate(self) -> Iterator[Any]:
         worker = get_worker_info()
         step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
         if self._packer is not None:
@@ -553,7 +541,7 @@ class Loader(BatchIterator):
         if self.group_by_length is not None:
             optional["grouping"] = self._grouping
         return {
-            "format": FORMAT,
+            "format": self._state_format,
             "version": self.split.dataset.version,
             "digest": self._digest,
             "split": self.split.name,
@@ -567,27 +555,30 @@ class Loader(BatchIterator):
             **optional,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state of `state_dict`, on any number of ranks that fits the batch, with any number of threads.
-
-        A state that was saved after the last batch of an epoch resumes with the next epoch.
-        """
-        self._check_state(state)
+    def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        if state["sampling"] != own["sampling"]:
+            raise ConfigError(
+                "the state was saved with a different balance= or weights=, which yields other rows: use the same "
+                "ones, or restart the epoch"
+            )
+        if (saved := state.get("grouping")) != self._grouping:
+            raise ConfigError(
+                "the state was saved with group_by_length and batch_size (and batch_tokens, pad_to_multiple_of) "
+                f"{saved or 'unset'}, and this loader has {self._grouping or 'unset'}: the order of rows depends on "
+                "them. Use the same ones, or restart the epoch"
+            )
         epoch, rows_before = state["epoch"], state["rows_given"]
         if self._packer is not None:
             self._go_to(epoch, rows_before, state["first_batch"])
             batches = rows_before // self.batch_size + self._first_batch
             self._packing_position = self._packer.restore_position(state["packing"], self._make_schedule(), batches)
             return
+        self._check_rows_yielded(rows_before)
         self._go_to(epoch, rows_before, state["first_batch"])
         if rows_before == self._rows or not len(self._make_schedule(rows_before)):
             self._go_to(epoch + 1)
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
-        # States of older versions have no digest: only the version of the dataset is compared.
-        names = self.state_dict().keys() - {"packing", "digest", "grouping"}
-        check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
+    def _check_origin(self, state: Mapping[str, Any]) -> None:
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest) == (version, self._digest) and state["split"] != self.split.name:
             raise ConfigError(
@@ -602,20 +593,6 @@ class Loader(BatchIterator):
                 "version=number)), or restart the epoch"
             )
         check_packing_state(self._packer, state.get("packing"), self._make_schedule())
-        check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
-        if state["sampling"] != self.state_dict()["sampling"]:
-            raise ConfigError(
-                "the state was saved with a different balance= or weights=, which yields other rows: use the same "
-                "ones, or restart the epoch"
-            )
-        if (saved := state.get("grouping")) != self._grouping:
-            raise ConfigError(
-                "the state was saved with group_by_length and batch_size (and batch_tokens, pad_to_multiple_of) "
-                f"{saved or 'unset'}, and this loader has {self._grouping or 'unset'}: the order of rows depends on "
-                "them. Use the same ones, or restart the epoch"
-            )
-        if self._packer is None and (rows_before := state["rows_given"]) > self._rows:
-            raise ConfigError(f"state: rows_given={rows_before}: an epoch has {self._rows} rows")
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"

@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 import math
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
@@ -20,7 +19,7 @@ from daskprep.dataset import Dataset, Split
 from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
 from daskprep.errors import ConfigError, check_names, did_you_mean, warn
 from daskprep.features.base import all_outputs
-from daskprep.loader.batch_iterator import check_same_options, check_state, refuse_collation, refuse_sharing
+from daskprep.loader.batch_iterator import check_state
 from daskprep.loader.loader import Loader
 from daskprep.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.loader.order import Schedule
@@ -29,7 +28,6 @@ from daskprep.permutation import Integers
 from daskprep.storage import Layout
 from daskprep.storage.layout import join_starts
 
-_FORMAT = 1
 _DIGEST_DIGITS = 16
 _STREAMS = 8  # fewer than for a loader, because all sources together have several times as many
 
@@ -104,6 +102,8 @@ class Mix(Loader):
     """
 
     split: MixSplit
+    _kind = "mix"
+    _state_counts = ("epoch", "first_batch")
 
     @list_options(BatchOptions, SharedOptions)
     def __init__(
@@ -148,6 +148,7 @@ class Mix(Loader):
             cache_limit=cache_limit,
             **options,
         )
+        self.drop_last = True  # every batch has all its rows
 
     @property
     def _blocks_per_stream(self) -> int:  # type: ignore[override]
@@ -204,32 +205,17 @@ class Mix(Loader):
             batch_count=self._batch_count,
         )
 
-    def __len__(self) -> int:
-        """Return the number of batches of an epoch, the same on every rank; raise TypeError without an end."""
-        refuse_sharing(sys._getframe(1))
+    def _count_batches(self) -> int:
         if self.until is None:
             raise TypeError('a mix with until=None has no end: pass until="first" or "all", or count the batches')
         quotas = Quotas.of(self._quotas.weights, self.batch_size)
         return quotas.count([len(one) for one in self.sources.values()], self.until)
 
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the remaining batches of the epoch, or of the next one if this one has begun.
-
-        A worker process of a DataLoader iterates over every n-th batch.
-        """
-        refuse_collation(sys._getframe(1))
-        if self._begun and self.until is not None:
-            self._go_to(self.epoch + 1)
-        elif self._stop:
+    def _begin_iteration(self) -> None:
+        if self.until is not None:
+            super()._begin_iteration()
+        if self._stop:
             self._start_from(self._quotas.after(self._stop))
-        worker = get_worker_info()
-        step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
-        schedule = self._make_schedule()
-        first = self._first_batch + (offset - self._first_batch) % step
-        batches = range(first, len(schedule), step)
-        self._current_iteration = schedule
-        self._begun = not batches
-        return self._iterate_batches(schedule, batches)
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
         if get_worker_info() is not None:
@@ -242,7 +228,7 @@ class Mix(Loader):
         quotas = self._quotas.after(self._stop)
         positions = zip(self.sources.items(), quotas.weights, quotas.rows, quotas.due, strict=True)
         return {
-            "format": _FORMAT,
+            "format": self._state_format,
             "epoch": self.epoch,
             "first_batch": self._first_batch,
             "batch_size": self.batch_size,
@@ -255,12 +241,7 @@ class Mix(Loader):
             },
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state of `state_dict`, on any number of ranks, with other weights, and with more sources.
-
-        With other weights, sources or `batch_size`, counts start again: rows yielded from now on have the new shares.
-        """
-        self._check_state(state)
+    def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         saved = {name: state["sources"].get(name) for name in self.sources}
         rows = tuple(0 if one is None else one["rows"] for one in saved.values())
         before = {name: one["weight"] for name, one in state["sources"].items() if one["weight"]}
@@ -277,17 +258,14 @@ class Mix(Loader):
         if self._first_batch >= self._batch_count:
             self._go_to(self.epoch + 1)
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
-        check_state(state, self.state_dict(), ("epoch", "first_batch"), _FORMAT, "mix")
-        check_same_options(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")}, "mix")
+    def _check_origin(self, state: Mapping[str, Any]) -> None:
         for name, saved in state["sources"].items():
             if name not in self.sources:
                 raise ConfigError(
                     f'the state has a source "{name}", and this mix has {", ".join(self.sources)}.'
                     f"{did_you_mean(name, self.sources)} To use no more rows of a source, set its weight to 0"
                 )
-            check_state({"format": 0, **saved}, ("digest", "split", "weight", "due"), ("rows",), _FORMAT, "mix")
+            check_state({"format": 0, **saved}, ("digest", "split", "weight", "due"), ("rows",), 0, self._kind)
             split = self.sources[name]
             if (saved["digest"], saved["split"]) != (_digest(split), split.name):
                 raise ConfigError(

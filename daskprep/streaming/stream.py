@@ -21,9 +21,6 @@ from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
     BatchIterator,
     check_same_options,
-    check_state,
-    refuse_collation,
-    refuse_sharing,
 )
 from daskprep.loader.batches import BatchBuilder, make_expanders
 from daskprep.loader.groups import DeviceTransfer
@@ -49,8 +46,6 @@ from daskprep.streaming.windows import StreamOrder, StreamTimes, WindowBlocks, c
 from daskprep.writing.memory import TASK_FACTOR, largest_partition
 from daskprep.writing.plan import SPLITS
 from daskprep.writing.versions import Recipe
-
-FORMAT = 1
 
 
 class Stream(BatchIterator):
@@ -96,6 +91,11 @@ class Stream(BatchIterator):
     [1.0, 2.0] [True, False]
     [3.0] [True]
     """
+
+    _kind = "stream"
+    _state_counts = ("epoch", "first_epoch", "rows_given")
+    # In states of older versions, "source" is missing, or None for separate splits and samples.
+    _optional_keys = frozenset({"source", "prepare"})
 
     @list_options(BatchOptions, SharedOptions)
     def __init__(
@@ -204,26 +204,20 @@ class Stream(BatchIterator):
         rank, world = self._resolve_ranks()
         return Schedule(self._order.epoch(epoch), self.batch_size, 1, rank, world, self.drop_last, rows_before)
 
-    def __len__(self) -> int:
-        """Return the number of batches of an iteration, the same on every rank."""
-        refuse_sharing(sys._getframe(1))
+    def _count_batches(self) -> int:
         if self.epochs is None:
             raise TypeError("a stream with epochs=None is endless and has no length")
         return self.epochs * len(self._make_schedule(0))
 
-    def __iter__(self) -> Iterator[Any]:
-        """Return an iterator over the batches from the current position to the end of the last epoch.
-
-        Raise ConfigError in a worker process, and if remaining rows are too few for all ranks.
-        """
-        refuse_collation(sys._getframe(1))
+    def _begin_iteration(self) -> None:
         if get_worker_info() is not None:
             raise ConfigError(
                 "a stream cannot be iterated over in the worker processes of a DataLoader, because each of them would "
                 "read the entire source: iterate over the stream itself, or use num_workers=0"
             )
-        if self._begun:
-            self._go_to(self.epoch + 1)
+        super()._begin_iteration()
+
+    def _iterate(self) -> Iterator[Any]:
         if not self.drop_last:
             self._check_rows_left(self._rows - self._rows_yielded)
         self._current_iteration = iteration = object()
@@ -317,7 +311,7 @@ class Stream(BatchIterator):
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""
         return {
-            "format": FORMAT,
+            "format": self._state_format,
             "digest": self._digest,
             "source": self._source_fingerprint,
             **({} if self.source.prepared_by is None else {"prepare": self.source.prepared_by}),
@@ -330,13 +324,13 @@ class Stream(BatchIterator):
             "rows_given": self._rows_yielded,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state of `state_dict`, on any number of ranks; the current window is encoded again.
-
-        A state that was saved after the last batch of an epoch resumes with the next epoch. A state that was saved
-        after the last epoch starts another iteration of `epochs` epochs.
-        """
-        self._check_state(state)
+    def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        if state["window_rows"] != own["window_rows"]:
+            raise ConfigError(
+                f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
+                f"{own['window_rows']:,}: use the same window=, columns= and decode_on="
+            )
+        self._check_rows_yielded(state["rows_given"])
         epoch, first, rows_before = state["epoch"], state["first_epoch"], state["rows_given"]
         if rows_before == self._rows or not len(self._make_schedule(epoch, rows_before)):
             epoch, rows_before = epoch + 1, 0
@@ -344,11 +338,7 @@ class Stream(BatchIterator):
                 first = epoch
         self._go_to(epoch, rows_before, first)
 
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError if a state is invalid, of another order, or of other rows."""
-        own = self.state_dict()
-        # In states of older versions, "source" is missing, or None for separate splits and samples.
-        check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
+    def _check_origin(self, state: Mapping[str, Any]) -> None:
         check_same_options({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise ConfigError(
@@ -362,14 +352,6 @@ class Stream(BatchIterator):
                 "be skipped or repeated. Stream the source that the state was saved for, or restart the epoch (a state "
                 'without "source" is accepted for any source)'
             )
-        check_same_options(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
-        if state["window_rows"] != own["window_rows"]:
-            raise ConfigError(
-                f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
-                f"{own['window_rows']:,}: use the same window=, columns= and decode_on="
-            )
-        if state["rows_given"] > self._rows:
-            raise ConfigError(f"state: rows_given={state['rows_given']}: an epoch has {self._rows} rows")
 
     def __repr__(self) -> str:
         return f"Stream({self.source!r}, split={self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
