@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -220,21 +219,14 @@ class Split:
         label = f'split "{self.name}" of {self.dataset.url}'
         is_single = not isinstance(index, slice | str) and not np.ndim(index)
         arrays = self._read(None, resolve_rows([index] if is_single else index, len(self), label))
-        if type(sys._getframe(1).f_locals.get("self")).__name__ == "_MapDatasetFetcher":
-            # torch's DataLoader with batch_size=None, which does not collate.
-            examples = self._for_model(arrays, each=is_single)
-            return examples[0] if is_single else examples  # type: ignore[no-any-return]
         return {name: rows[0] for name, rows in arrays.items()} if is_single else arrays
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Return a list of rows in the format for models, which a torch DataLoader collates."""
         label = f'split "{self.name}" of {self.dataset.url}'
-        return self._for_model(self._read(None, resolve_rows(rows, len(self), label)), each=True)  # type: ignore[no-any-return]
-
-    def _for_model(self, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
         from daskprep.loader import rows_for_model  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
-        return rows_for_model(self.dataset, rows, each=each)
+        return rows_for_model(self.dataset, self._read(None, resolve_rows(rows, len(self), label)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as encoded values by output, reading a block at a time."""

@@ -113,10 +113,10 @@ class BatchFormat:
         return result if self.transform is None else self.transform(result)
 
 
-def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
-    """Return encoded rows, arrays by output, in the form of a loader's batches: expanded, with targets separated.
+def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray]) -> list[Any]:
+    """Return a list of single rows in the form of a loader's batches: expanded, with targets separated.
 
-    The result is one batch, or with `each` a list of single rows, for a torch DataLoader.
+    `rows` are encoded, arrays by output.
     """
     names = list(rows)
     expand = make_expanders(dataset.features, dataset.learned, names)
@@ -124,8 +124,6 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, ea
     batch |= {name: function(batch[name]) for name, function in expand.items()}
     options = SharedOptions(batch_size=1)
     _, batch_format = select_outputs(options, names, rows.__getitem__, dataset.features, dataset.targets)
-    if not each:
-        return batch_format(batch)
     single_rows = zip(*(batch[name] for name in names), strict=True)
     return [batch_format(dict(zip(names, row, strict=True))) for row in single_rows]
 
