@@ -1,4 +1,4 @@
-"""Options of loaders and streams: types, defaults and checks."""
+"""Options of writes, loaders and streams: types, defaults and checks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from daskprep.partitions import Workers
+    from daskprep.storage.arrays import Compression
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -104,6 +105,22 @@ class Packing:
 
     block_size: int
     columns: str | Iterable[str]
+
+
+class WriteOptions(TypedDict, total=False):
+    """Options of a write; `Preprocessor.fit_write` documents them."""
+
+    shuffle: bool
+    seed: int
+    block_rows: int | None
+    compression: Compression
+    shards: bool | None
+    overwrite: bool
+    version: str | None
+    memory: str | int | None
+    workers: Workers
+    progress: bool | None
+    storage_options: Mapping[str, Any] | None
 
 
 class BatchOptions(TypedDict, total=False):

@@ -10,22 +10,16 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
-from sklearn.utils.metaestimators import available_if
 
 from daskprep import partitions
-from daskprep.balance import balanced_weights
-from daskprep.display import join_names
-from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import Binary, Timeseries
+from daskprep.errors import ConfigError, warn
 from daskprep.features.arrays import MIN_CELLS
-from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.checking import memoize
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import check_failures
@@ -54,17 +48,14 @@ from daskprep.rows.predictions import (
     decode_batch,
     decode_batches,
 )
-from daskprep.sources import LazyRows, PandasSource, Rows, RowsInMemory, as_source, table_to_pandas, wrap_single_row
-from daskprep.split import GroupSplit, RandomSplit, Splitter, StratifiedSplit
-from daskprep.state import SerializationMixin
-from daskprep.storage.layout import SPLITS
+from daskprep.sources import PandasSource, Rows, as_source, table_to_pandas, wrap_single_row
 from daskprep.storage.manifest import LossCounts, add_losses
 
 if TYPE_CHECKING:
     import torch
 
-    from daskprep.dataset import Dataset
     from daskprep.features import Feature, Learned
+    from daskprep.preprocessor import Preprocessor
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Model = Callable[[dict[str, Any]], Any]
@@ -78,273 +69,58 @@ _PANDAS_TYPES: Any = {"integer": "Int64", "boolean": "boolean", "float": "float6
 _FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly referenced
 
 
-def _has_targets(prep: Any) -> bool:
-    if not prep._target_names:
-        raise AttributeError("no feature is a target: use Preprocessor(features, targets=[...])")
-    return True
+def decode_outputs(prep: Preprocessor, outputs: Any, options: PredictionOptions) -> pd.DataFrame:
+    """Return the predictions of a frame for the outputs of a model, as `Preprocessor.predictions` does."""
+    check_is_fitted(prep)
+    decoders = _make_decoders(prep)
+    return _to_frame(decode_batches(decoders, outputs, options), decoders)
 
 
-# scikit-learn takes an object with a method `predict` for a model, which a Preprocessor without targets is not.
-_with_targets: Callable[[Method], Method] = available_if(_has_targets)
+def predict(
+    prep: Preprocessor,
+    frame: Rows,
+    model: Model,
+    options: PredictionOptions,
+    batch_size: int,
+    ids: str | Sequence[str] | None,
+    device: Any,
+) -> Any:
+    """Return the predictions of a model for the rows of a frame, as `Preprocessor.predict` does."""
+    check_is_fitted(prep)
+    decoders = _make_decoders(prep)
+    options.check(decoders)
+    _check_predict_arguments(prep._inputs, model, batch_size)
+    if not isinstance(ids, str | Iterable | None):
+        raise ConfigError(f'predict: ids={ids!r} is not the name of a column: pass ids="id", or a list of names')
+    names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
+    source = as_source(wrap_single_row(frame), columns=source_columns(prep._inputs, names), scratch=prep.scratch)
+    features, reader = bind_features(prep._inputs, source, names), PartitionReader(source)
+    learned = {name: prep.learned_[name] for name in features}
+    is_frame = source.is_dask or isinstance(source, PandasSource)
+    id_columns = () if is_frame else tuple(names)
+    run = ModelRun(features, learned, model, _device(model, device), decoders, options, batch_size, id_columns)
+    if not (source.in_memory and any(source.row_counts or ())):
+        run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
+    contexts = find_encoding_contexts(features, learned, reader)
+    counted = CountedCells(features, learned, source)
+    if source.in_memory:
+        run = dataclasses.replace(run, losses=[])
+    work = reader.work(Pass("predict", counted.wrap(run), features, id_columns), contexts)
+    if not source.in_memory:
+        assert run.empty_result is not None
+        return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
+    predictions = pd.concat(partitions.map_partitions(work, "predict"), ignore_index=True)
+    counted.warn("predict")
+    if is_frame:
+        predictions = prepend_columns(source.frame, names, predictions)
+    assert run.losses is not None
+    predictions.attrs["losses"] = _report_losses(features, learned, run.losses, len(predictions))
+    return predictions
 
 
-class _PredictOptions(TypedDict, total=False):
-    batch_size: int
-    ids: str | Sequence[str] | None
-    device: Any
-    logits: bool
-    threshold: float | Mapping[str, float]
-    top_k: int | None
-    probabilities: bool
-
-
-class PredictionMixin(SerializationMixin, auto_wrap_output_keys=None):
-    """The methods of a Preprocessor about targets and their predictions."""
-
-    if TYPE_CHECKING:
-        targets: str | Iterable[str] | None
-        targets_: tuple[str, ...]
-        scratch: Any
-
-    def predictions(
-        self,
-        outputs: Any,
-        *,
-        logits: bool = True,
-        threshold: float | Mapping[str, float] = 0.5,
-        top_k: int | None = None,
-        probabilities: bool = False,
-    ) -> pd.DataFrame:
-        """Return labels, tokens and numbers in their original units for the outputs of a model, one row per input row.
-
-        Parameters
-        ----------
-        outputs : array, tensor, list, mapping of these by target, or iterable of batches of them
-            Outputs of the model for its targets; a single array if it has one target. An iterator, or a list of arrays
-            or mappings, consists of batches, such as the batches of an epoch.
-        logits : bool
-            Whether outputs for classes are logits. False: they are probabilities.
-        threshold : float, or mapping of target to float
-            Probability from which a Binary is True, and a token belongs to a Set.
-        top_k : int or None
-            Number of classes to list for a Category, the most probable first.
-        probabilities : bool
-            Whether to include the probabilities of all classes.
-
-        Returns
-        -------
-        DataFrame
-            For each target ``<target>_predictions``. For two classes also ``<target>_probability_<class>`` of the
-            positive one, for more classes and tokens ``<target>_probability``. The page "Predict new data" lists all
-            columns, and the accepted shapes of outputs.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> frame = pd.DataFrame({"size": [1, 2, 3], "sort": ["a", "b", "a"]})
-        >>> prep = dp.Preprocessor({"size": "number", "sort": "category"}, targets="sort").fit(frame)
-        >>> prep.predictions([[1, 3], [2, 2]], top_k=2)["sort_predictions_top_k"].tolist()
-        [['b', 'a'], ['a', 'b']]
-        """
-        check_is_fitted(self)
-        options = PredictionOptions(logits, threshold, top_k, probabilities)
-        decoders = self._decoders
-        return _to_frame(decode_batches(decoders, outputs, options), decoders)
-
-    @overload
-    def predict(self, frame: LazyRows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
-    @overload
-    def predict(self, frame: RowsInMemory, model: Model, **options: Unpack[_PredictOptions]) -> pd.DataFrame: ...
-    @overload
-    def predict(self, frame: Rows, model: Model, **options: Unpack[_PredictOptions]) -> Any: ...
-    @_with_targets
-    def predict(
-        self,
-        frame: Rows,
-        model: Model,
-        *,
-        batch_size: int = 1024,
-        ids: str | Sequence[str] | None = None,
-        device: Any = None,
-        logits: bool = True,
-        threshold: float | Mapping[str, float] = 0.5,
-        top_k: int | None = None,
-        probabilities: bool = False,
-    ) -> Any:
-        """Encode rows, run a model on them batch by batch (inference), and return its predictions.
-
-        Parameters
-        ----------
-        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
-            Rows with the columns of the inputs.
-        model : callable
-            Takes a dict of tensors by output, as in the batches of a loader. It returns a tensor for a single target,
-            or a mapping of tensors by target. A torch module runs in evaluation mode; its mode is restored afterwards.
-        batch_size : int
-            Maximum number of rows in a batch.
-        ids : str, sequence of str or None
-            Columns to copy to the front of the predictions.
-        device : str, torch.device or None
-            Device of the batches. None: the device of the model's parameters.
-        logits, threshold, top_k, probabilities
-            As for `predictions`.
-
-        Returns
-        -------
-        DataFrame
-            The columns of `predictions`, one row per input row, in order. A pandas frame for pandas, and a lazy Dask
-            DataFrame with the same partitions for Dask frames and files; both have the index of the frame. For rows in
-            memory, ``attrs["losses"]`` has the records of the table of `Dataset.losses`.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "price": [10.0, 20.0, 30.0]})
-        >>> prep = dp.Preprocessor({"size": "number", "price": "number"}, targets="price").fit(frame)
-        >>> prep.predict(pd.DataFrame({"size": [2.0, 4.0]}, index=["a", "b"]), lambda batch: batch["size"])
-           price_predictions
-        a               20.0
-        b               40.0
-        """
-        check_is_fitted(self)
-        options, decoders = PredictionOptions(logits, threshold, top_k, probabilities), self._decoders
-        options.check(decoders)
-        _check_predict_arguments(self._inputs, model, batch_size)
-        if not isinstance(ids, str | Iterable | None):
-            raise ConfigError(f'predict: ids={ids!r} is not the name of a column: pass ids="id", or a list of names')
-        names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
-        source = as_source(wrap_single_row(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
-        features, reader = bind_features(self._inputs, source, names), PartitionReader(source)
-        learned = {name: self.learned_[name] for name in features}
-        is_frame = source.is_dask or isinstance(source, PandasSource)
-        id_columns = () if is_frame else tuple(names)
-        run = ModelRun(features, learned, model, _device(model, device), decoders, options, batch_size, id_columns)
-        if not (source.in_memory and any(source.row_counts or ())):
-            run = dataclasses.replace(run, empty_result=run.predict_missing_row(source))
-        contexts = find_encoding_contexts(features, learned, reader)
-        counted = CountedCells(features, learned, source)
-        if source.in_memory:
-            run = dataclasses.replace(run, losses=[])
-        work = reader.work(Pass("predict", counted.wrap(run), features, id_columns), contexts)
-        if not source.in_memory:
-            assert run.empty_result is not None
-            return partitions.build_frame(work, meta=run.empty_result, leading_columns=names if is_frame else ())
-        predictions = pd.concat(partitions.map_partitions(work, "predict"), ignore_index=True)
-        counted.warn("predict")
-        if is_frame:
-            predictions = prepend_columns(source.frame, names, predictions)
-        assert run.losses is not None
-        predictions.attrs["losses"] = _report_losses(features, learned, run.losses, len(predictions))
-        return predictions
-
-    @property
-    def _decoders(self) -> dict[str, OutputDecoder]:
-        """The decoders of outputs by target."""
-        return {name: _create_decoder(self.features_[name], self.learned_[name], name) for name in self.targets_}
-
-    @property
-    def _inputs(self) -> dict[str, Feature]:
-        """The features that are neither targets nor the weight."""
-        features = self.features_.items()
-        return {name: one for name, one in features if name not in self.targets_ and one.kind != "weight"}
-
-    @property
-    def _target_names(self) -> list[str]:
-        targets = [self.targets] if isinstance(self.targets, str) else self.targets
-        if not isinstance(targets, Iterable | None) or not all(isinstance(name, str) for name in targets or ()):
-            raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
-        return list(dict.fromkeys(targets or ()))
-
-    def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
-        """Return the names of the targets that are in `features`."""
-        return tuple(name for name in self._target_names if name in features)
-
-    def _warn_about_time_order(self, split: Splitter | None) -> None:
-        """Warn if `split` is random although a date column was in ascending order during the fit."""
-        dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
-        if dates and isinstance(split, RandomSplit | StratifiedSplit):
-            column = self.features_[dates[0]].reads(dates[0])[0]
-            warn(
-                f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '
-                f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or split: '
-                f"{{type: datetime, column: {column}}} in a configuration"
-            )
-
-    def _warn_about_empty_splits(self, split: Splitter | None, dataset: Dataset) -> None:
-        """Warn if a GroupSplit has left a split without rows that should have some."""
-        rows = {name: len(dataset.splits.get(name, ())) for name in SPLITS}
-        if not isinstance(split, GroupSplit) or not any(rows.values()):
-            return
-        shares = zip(rows, split._shares(), strict=True)
-        if empty := [f'"{name}"' for name, share in shares if share and not rows[name]]:
-            warn(
-                f'{type(split).__name__}: column "{split.column}" has too few values for {split.shares}, so '
-                f"{join_names(empty, 3)} has no rows ({', '.join(f'{name}: {n:,}' for name, n in rows.items())}): use "
-                "other shares, or a column with more values"
-            )
-
-    def num_classes(self, name: str) -> int:
-        """Return the number of classes of the `Category` or `Binary` feature `name`; all its ids are smaller."""
-        check_is_fitted(self)
-        if name not in self.features_:
-            raise ConfigError(f'Preprocessor: no feature "{name}".{did_you_mean(name, self.features_)}')
-        return class_count(name, self.features_[name], self.learned_[name])
-
-    def class_weights(self, name: str) -> NDArray[np.float32]:
-        """Return a weight for each class of a `Category` or `Binary`, indexed by id, as `Dataset.class_weights` does.
-
-        Weights are computed from the rows of the fit, before balancing.
-        """
-        check_is_fitted(self)
-        learned = self.learned_.get(name)
-        counts = None if learned is None else learned.class_counts()
-        if counts is None:
-            raise ConfigError(
-                f'Preprocessor: a fit does not count the classes of "{name}": name a Category without buckets or a '
-                "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
-            )
-        return balanced_weights(counts)
-
-    def _warn_about_changed_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
-        """Warn if a dataset has more or fewer training rows than the fit, so that cross-fitting used other folds."""
-        cross_fitted = cross_fit_folds(features)
-        if not cross_fitted or self.balance is not None:
-            return
-        rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
-        learned = {name: self.learned_[name].rows for name in cross_fitted}
-        mismatched = [f'"{name}"' for name in cross_fitted if rows and not rows <= learned[name] <= rows + left_out]
-        if mismatched:
-            warn(
-                f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted for other rows: "
-                f"{max(learned.values()):,} training rows were in the fit, and {rows:,} were written, some of them "
-                "encoded by their own target. Write the rows of the fit in the same order, use fit_write, or name the "
-                'split of other rows, as in {"test": frame}'
-            )
-
-    def _warn_about_targets(self) -> None:
-        """Warn about targets with imputed labels or incomplete horizons, and about an inferred positive label."""
-        for name in self.targets_:
-            learned, feature = self.learned_[name], self.features_[name]
-            if name not in self._feature_specs and isinstance(feature, Binary) and feature.positive is not None:
-                warn(
-                    f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
-                    f'features that infer_features returns, with "{name}": Binary(positive=...)'
-                )
-            is_complete = feature._drops_windows or self.weight is not None
-            if isinstance(feature, Timeseries) and feature.horizon and not is_complete:
-                warn(
-                    f'target "{name}": the horizon of the last {feature.horizon:,} rows of each series is incomplete, '
-                    f"and models learn {feature.padding_number} as if it were true: leave these rows out by "
-                    'missing_value_strategy="drop_row"'
-                )
-            if learned.missing and fills_with_one_value(feature):
-                warn(
-                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
-                    f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
-                    'missing_value_strategy="drop_row"'
-                )
+def _make_decoders(prep: Preprocessor) -> dict[str, OutputDecoder]:
+    """Return the decoders of outputs by target."""
+    return {name: _create_decoder(prep.features_[name], prep.learned_[name], name) for name in prep.targets_}
 
 
 @memoize

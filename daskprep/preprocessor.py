@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
 
 import numpy as np
@@ -12,20 +12,19 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from daskprep.column_types import InferredFeatures, infer_source
-from daskprep.column_types.inferring import Style
-from daskprep.column_types.redundant import Redundant
-from daskprep.config import read_config, write_config
+from daskprep.balance import balanced_weights
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.display import Description, join_names
+from daskprep.display import join_names
 from daskprep.errors import (
     ColumnError,
     ConfigError,
-    DaskprepError,
     MissingColumnError,
     check_names,
+    did_you_mean,
+    warn,
 )
-from daskprep.features import Feature, Learned
+from daskprep.extensions import PreprocessorMethods
+from daskprep.features import Binary, Feature, Learned
 from daskprep.features.arrays import (
     EncodedArrays,
     column_names,
@@ -34,20 +33,18 @@ from daskprep.features.arrays import (
     tabulate,
     tabulate_sparse,
 )
-from daskprep.features.base import cross_fit_folds
+from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
-from daskprep.new_rows import NewRowsMixin
-from daskprep.options import SharedOptions, StreamOptions, check_flags, list_options
-from daskprep.parametrized import check_is_fitted, to_json_value
+from daskprep.options import WriteOptions, check_flags, list_options
+from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.encoding import tabulate_cross_fitted, tabulate_source
-from daskprep.passes.losses import warn_about_losses
+from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import encode_new_rows
 from daskprep.passes.table import learning_columns, source_columns
-from daskprep.predictions import PredictionMixin
 from daskprep.progress import Progress
 from daskprep.sources import (
     LazyRows,
@@ -59,22 +56,24 @@ from daskprep.sources import (
     as_source,
     frame_of_array,
     is_array,
-    prepared,
     wrap_single_row,
 )
 from daskprep.sources.opening import SPLIT
-from daskprep.split import FixedSplit, Splitter
+from daskprep.split import FixedSplit, GroupSplit, RandomSplit, Splitter, StratifiedSplit
+from daskprep.state import SerializationMixin
 from daskprep.storage import Folder
-from daskprep.summary_html import describe
-from daskprep.writing import Options, Recipe, WriteOptions, fit_source, on_workers, plan_source, write_source
+from daskprep.storage.layout import SPLITS
+from daskprep.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
 
 if TYPE_CHECKING:
-    from daskprep.streaming.stream import Stream
+    from daskprep.column_types import InferredFeatures
+    from daskprep.column_types.inferring import Style
+    from daskprep.column_types.redundant import Redundant
 
 _AUTO: Final = "auto"
 
 
-class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
+class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_keys=None):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters
@@ -154,7 +153,7 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         self.features = features
         self.style = style
         self.redundant = redundant
-        self.targets = features.targets if targets is None and isinstance(features, InferredFeatures) else targets
+        self.targets = getattr(features, "targets", None) if targets is None else targets
         self.weight = weight
         self.split = split
         self.balance = balance
@@ -424,51 +423,6 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         ):
             return self._write(None, frame, path, settings)
 
-    @list_options(StreamOptions, SharedOptions)
-    def stream(
-        self,
-        frame: Rows,
-        batch_size: int = 1024,
-        *,
-        storage_options: Mapping[str, Any] | None = None,
-        prepare: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
-        **options: Unpack[StreamOptions],
-    ) -> Stream:
-        """Return an iterable of batches of tensors for torch, encoded while a model trains; nothing is written.
-
-        Rows that lack a target column are yielded without targets.
-
-        Parameters
-        ----------
-        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            The data, as for `fit`.
-        batch_size : int
-            Rows of a batch, over all ranks together.
-        storage_options : mapping or None
-            Options for fsspec to open `frame` if it is a path, such as credentials.
-        prepare : callable or None
-            Function called with the rows of each partition, as in `prepared`; it returns a pandas frame to encode.
-        **options
-            Options of the stream, such as `shuffle` and `window`: see `Stream`.
-
-        Returns
-        -------
-        Stream
-            An iterable of batches.
-        """
-        from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
-
-        check_names("stream", options, StreamOptions.__annotations__)
-        check_is_fitted(self)
-        self._check_one_fold("stream")
-        split = self._resolve_split(frame, is_fitted=True)
-        if prepare is not None:
-            frame = prepared(frame, prepare, storage_options=storage_options)
-        settings = Options(storage_options=storage_options, scratch=self._scratch)
-        features, source = self._open_new_rows(frame, settings, assignment_columns(split, self.balance))
-        source = take_sample(source, self.sample, self.sample_seed)
-        return Stream(self._recipe(features, split, self.learned_), source, batch_size, **options)
-
     def _check_one_fold(self, method: str) -> None:
         """Raise ConfigError if the split has several folds; `method` is named in the message."""
         if self.split is not None and self.split.folds:
@@ -586,9 +540,57 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
                 owners[column] = name
         return np.asarray(list(owners), dtype=object)
 
+    @property
+    def losses_(self) -> pd.DataFrame:
+        """Cells of the training rows whose encoding lacks information, as far as the fit counted them.
+
+        It has the columns of `Dataset.losses`, which counts the cells of all rows that were written.
+        """
+        check_is_fitted(self)
+        return tabulate_learned_losses(self.features_, self.learned_)
+
+    def num_classes(self, name: str) -> int:
+        """Return the number of classes of the `Category` or `Binary` feature `name`; all its ids are smaller."""
+        check_is_fitted(self)
+        if name not in self.features_:
+            raise ConfigError(f'Preprocessor: no feature "{name}".{did_you_mean(name, self.features_)}')
+        return class_count(name, self.features_[name], self.learned_[name])
+
+    def class_weights(self, name: str) -> NDArray[np.float32]:
+        """Return a weight for each class of a `Category` or `Binary`, indexed by id, as `Dataset.class_weights` does.
+
+        Weights are computed from the rows of the fit, before balancing.
+        """
+        check_is_fitted(self)
+        learned = self.learned_.get(name)
+        counts = None if learned is None else learned.class_counts()
+        if counts is None:
+            raise ConfigError(
+                f'Preprocessor: a fit does not count the classes of "{name}": name a Category without buckets or a '
+                "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
+            )
+        return balanced_weights(counts)
+
     def _columns(self, features: Mapping[str, Feature], split: Splitter | None) -> list[str]:
         """Return the columns that features, split and balance read, and the extra columns that features learn from."""
         return source_columns(features, [*assignment_columns(split, self.balance), *learning_columns(features)])
+
+    @property
+    def _inputs(self) -> dict[str, Feature]:
+        """The features that are neither targets nor the weight."""
+        features = self.features_.items()
+        return {name: one for name, one in features if name not in self.targets_ and one.kind != "weight"}
+
+    @property
+    def _target_names(self) -> list[str]:
+        targets = [self.targets] if isinstance(self.targets, str) else self.targets
+        if not isinstance(targets, Iterable | None) or not all(isinstance(name, str) for name in targets or ()):
+            raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
+        return list(dict.fromkeys(targets or ()))
+
+    def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
+        """Return the names of the targets that are in `features`."""
+        return tuple(name for name in self._target_names if name in features)
 
     @property
     def _is_auto(self) -> bool:
@@ -608,11 +610,9 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         if self.weight is not None:
             excluded[self.weight] = "is the weight of each row"
         source = plan_source(frame, None, options.memory, options.source_options)
-        rows, targets = take_sample(source, self.sample, self.sample_seed), self._target_names
+        rows = take_sample(source, self.sample, self.sample_seed)
         with Progress(options.progress) as bars:
-            self.inferred_: InferredFeatures = infer_source(
-                rows, targets, excluded, self.style, self.redundant, progress=bars
-            )
+            self.inferred_: InferredFeatures = self._infer(rows, excluded, bars)
         features = make_features(self.inferred_, self._target_names, self.weight)
         return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 
@@ -643,25 +643,79 @@ class Preprocessor(PredictionMixin, NewRowsMixin, auto_wrap_output_keys=None):
         _ = dataset.features  # raises an error if they do not match the dataset
         return cls.from_dict(dataset.state(), trusted=dataset.trusted)
 
-    @classmethod
-    def from_config(cls, config: Any) -> Self:
-        """Create a Preprocessor from a Ludwig-style configuration: a dict, YAML text, or the path of a YAML file."""
-        return cls(**read_config(config))
+    def _warn_about_targets(self) -> None:
+        """Warn about targets with imputed labels or incomplete horizons, and about an inferred positive label."""
+        for name in self.targets_:
+            learned, feature = self.learned_[name], self.features_[name]
+            if name not in self._feature_specs and isinstance(feature, Binary) and feature.positive is not None:
+                warn(
+                    f'target "{name}": {feature.positive!r} is taken as the positive label; to choose, pass the '
+                    f'features that infer_features returns, with "{name}": Binary(positive=...)'
+                )
+            is_complete = feature._drops_windows or self.weight is not None
+            if (horizon := getattr(feature, "horizon", 0)) and not is_complete:
+                warn(
+                    f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
+                    f"and models learn {getattr(feature, 'padding_number', 0)} as if it were true: leave these rows out by "
+                    'missing_value_strategy="drop_row"'
+                )
+            if learned.missing and fills_with_one_value(feature):
+                warn(
+                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
+                    f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
+                    'missing_value_strategy="drop_row"'
+                )
 
-    def to_config(self) -> dict[str, Any]:
-        """Return the Ludwig-style configuration that `from_config` reads."""
-        features = {name: feature for name, feature in self._validate_features().items() if name != self.weight}
-        targets = self._select_targets(features)
-        sample, seed = to_json_value(self.sample), to_json_value(self.sample_seed)
-        return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed, self.weight)
+    def _warn_about_time_order(self, split: Splitter | None) -> None:
+        """Warn if `split` is random although a date column was in ascending order during the fit."""
+        dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
+        if dates and isinstance(split, RandomSplit | StratifiedSplit):
+            column = self.features_[dates[0]].reads(dates[0])[0]
+            warn(
+                f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '
+                f'training rows. To test on the newest rows, use split=DatetimeSplit("{column}"), or split: '
+                f"{{type: datetime, column: {column}}} in a configuration"
+            )
 
-    def _repr_html_(self) -> str:
-        unknown = self._is_auto and not hasattr(self, "features_")
-        try:
-            check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-            features = {} if unknown else self._validate_features()
-            targets = self._select_targets(features)
-        except DaskprepError as error:  # notebooks would print it with two tracebacks
-            return Description(["Preprocessor", str(error)], []).html()
-        learned = getattr(self, "learned_", {})
-        return describe(features, learned, self.split, self.balance, targets, to_json_value(self.sample)).html()
+    def _warn_about_empty_splits(self, split: Splitter | None, dataset: Dataset) -> None:
+        """Warn if a GroupSplit has left a split without rows that should have some."""
+        rows = {name: len(dataset.splits.get(name, ())) for name in SPLITS}
+        if not isinstance(split, GroupSplit) or not any(rows.values()):
+            return
+        shares = zip(rows, split._shares(), strict=True)
+        if empty := [f'"{name}"' for name, share in shares if share and not rows[name]]:
+            warn(
+                f'{type(split).__name__}: column "{split.column}" has too few values for {split.shares}, so '
+                f"{join_names(empty, 3)} has no rows ({', '.join(f'{name}: {n:,}' for name, n in rows.items())}): use "
+                "other shares, or a column with more values"
+            )
+
+    def _warn_about_changed_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
+        """Warn if a dataset has more or fewer training rows than the fit, so that cross-fitting used other folds."""
+        cross_fitted = cross_fit_folds(features)
+        if not cross_fitted or self.balance is not None:
+            return
+        rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
+        learned = {name: self.learned_[name].rows for name in cross_fitted}
+        mismatched = [f'"{name}"' for name in cross_fitted if rows and not rows <= learned[name] <= rows + left_out]
+        if mismatched:
+            warn(
+                f"feature{'s' * (len(mismatched) > 1)} {join_names(mismatched, 5)}: cross-fitted for other rows: "
+                f"{max(learned.values()):,} training rows were in the fit, and {rows:,} were written, some of them "
+                "encoded by their own target. Write the rows of the fit in the same order, use fit_write, or name the "
+                'split of other rows, as in {"test": frame}'
+            )
+
+    def _warn_about_losses(self, dataset: Dataset, *, fitted: bool) -> None:
+        """Warn about the losses of rows that were written; with folds, about the losses of all training rows."""
+        if isinstance(dataset, FoldedDataset):
+            table, options = self.losses_, dict[str, Any](call="prep.losses_")
+        elif (counts := dataset.loss_counts) is not None:
+            rows = dataset.layout.rows
+            # Not `Dataset.losses`, which would read the fitted state again.
+            left_out = count_left_out(self.features_, dataset.rejects(), sum(rows.values()))
+            table = tabulate_losses(self.features_, self.learned_, counts, rows, left_out)
+            options = {"rows": rows, "call": "dataset.losses()"}
+        else:
+            return
+        warn_about_losses(table, self.features_, self.learned_, self.targets_, fitted=fitted, **options)

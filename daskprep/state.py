@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -19,7 +19,6 @@ from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import FeatureParams, make_feature
 from daskprep.features.parameters import check_parameters, signature_of
-from daskprep.onnx import export
 from daskprep.parametrized import check_is_fitted, to_json_value
 from daskprep.passes.encoding import check_golden_rows, make_golden_rows
 from daskprep.rows import saved
@@ -136,24 +135,6 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
             width = state["n_features_in_"]  # of an array, also the columns of targets
             self._set_learned(features, learned, [own for _, own, _ in folds])
             self.n_features_in_ = width
-
-    def to_onnx(self, path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> None:
-        """Write a model in ONNX, which encodes columns as `encode` does, in onnxruntime alone.
-
-        It has an input for each column, and an output "encoded/name" for each output of `encode`. Numbers are float64,
-        vectors float32, dates nanoseconds since 1970 in int64, and all other columns text. Missing are NaN, the
-        smallest int64 and the empty text. Raise `ConfigError` that names all features without an equivalent in ONNX.
-
-        Parameters
-        ----------
-        path : str or path
-            The file, local or at a URL of fsspec.
-        columns : iterable of str or None
-            Names of the features to export. None: all but targets and weights.
-        """
-        check_is_fitted(self)
-        folder, name = _open_parent_folder(path_text(path, "file"))
-        folder.write(name, export(self.to_dict(), columns))
 
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and, after a fit, the fitted state, as JSON values."""
@@ -342,7 +323,7 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
     `golden` has golden rows by feature: example cells with their encoded values, to verify the encoding after loading.
     """
-    folder, name = _open_parent_folder(path)
+    folder, name = open_parent_folder(path)
     files = _make_files(name, state, golden)
     for file, content in files.items():
         folder.write(file, content)
@@ -371,8 +352,8 @@ def read_state(path: str) -> dict[str, Any]:
     Raise ConfigError if there is no file, CorruptDatasetError if it is damaged or over 1 GiB.
     """
     # The user's path may be a link, but vocabularies, which the file itself names, may not be links.
-    folder, name = _open_parent_folder(path, follow_links=True)
-    vocabulary_folder, _ = _open_parent_folder(path)
+    folder, name = open_parent_folder(path, follow_links=True)
+    vocabulary_folder, _ = open_parent_folder(path)
     size = folder.size(name)
     if size is None:
         is_dataset = (folder / name).size("manifest.json") is not None
@@ -383,7 +364,7 @@ def read_state(path: str) -> dict[str, Any]:
     return state_from_files(lambda file: (folder if file == name else vocabulary_folder).read(file), name)
 
 
-def _open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
+def open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
     """Return the folder of a path or URL, and the file name in it; raise ConfigError for a path without a name.
 
     With `follow_links`, files that are read from the folder may be links.

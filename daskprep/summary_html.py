@@ -22,9 +22,12 @@ from daskprep.display import (
     range_chart,
     truncate,
 )
+from daskprep.errors import DaskprepError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import drops_missing, fills_with_one_value, keeps_missing, rows_seen
 from daskprep.features.binary import LearnedBinary
+from daskprep.parametrized import to_json_value
+from daskprep.passes.assignment import check_row_parameters
 from daskprep.rows.typed import earlier_values
 from daskprep.vocabulary import Vocabulary
 
@@ -39,6 +42,19 @@ _FIELD_LABELS = {
     "max_sequence_length": "length", "max_sequence_length_99ptile": "99 % are within", "max_set_size": "largest set",
     "max_timeseries_length": "length", "size": "kept of a row",
 }  # fmt: skip
+
+
+def describe_preprocessor(prep: Any) -> Description:
+    """Return the summary of a Preprocessor, or the error that its parameters raise."""
+    unknown = prep._is_auto and not hasattr(prep, "features_")
+    try:
+        check_row_parameters(prep.split, prep.balance, prep.fit_on, prep.sample, prep.sample_seed)
+        features = {} if unknown else prep._validate_features()
+        targets = prep._select_targets(features)
+    except DaskprepError as error:  # notebooks would print it with two tracebacks
+        return Description(["Preprocessor", str(error)], [])
+    learned = getattr(prep, "learned_", {})
+    return describe(features, learned, prep.split, prep.balance, targets, to_json_value(prep.sample))
 
 
 def describe(

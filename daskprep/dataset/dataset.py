@@ -26,7 +26,7 @@ from daskprep.errors import (
     IncompleteDatasetError,
     did_you_mean,
 )
-from daskprep.features import Feature
+from daskprep.extensions import DatasetMethods
 from daskprep.features.base import class_count
 from daskprep.parametrized import is_integer
 from daskprep.progress import Progress
@@ -36,11 +36,6 @@ from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST, NEXT
 from daskprep.storage.reading import BlockLocation
 from daskprep.storage.security import require_safe, require_safe_url
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from daskprep.report import Report
 
 _Key = tuple[str, str]
 _Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
@@ -113,7 +108,7 @@ def _reopen(
     return dataset
 
 
-class Dataset(StoredDataset):
+class Dataset(DatasetMethods, StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.
 
     Opening a dataset reads its manifest and checks the files of the fitted state. Nothing is unpickled or evaluated,
@@ -291,150 +286,6 @@ class Dataset(StoredDataset):
             # A link has no children and is removed itself. An empty folder stays: a process may be about to use it.
             with suppress(IsADirectoryError):
                 self.root.remove(CACHE_FOLDER)
-
-    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
-        """Read all rows once, block by block, and return an HTML report on the distribution of each feature.
-
-        Parameters
-        ----------
-        path : str, path or None
-            File to write: one HTML file that needs no other file and no network. None: no file.
-        """
-        from daskprep.report import make_report  # noqa: PLC0415 a layer above, not needed to read a dataset
-
-        self._check_not_empty()
-        return make_report(self, path)
-
-    def plot(self, name: str | None = None, split: str | None = "train") -> Figure:
-        """Return a matplotlib figure of the distribution of a feature or an output.
-
-        Parameters
-        ----------
-        name : str or None
-            Name of the feature or the output. None: an overview, the first chart of each of up to 48 outputs.
-        split : str or None
-            Split whose rows are counted. None: all splits, next to each other.
-        """
-        from daskprep.report import make_plot  # noqa: PLC0415 as above
-
-        self._check_not_empty()
-        return make_plot(self, name, split)
-
-    def add(
-        self,
-        name: str,
-        feature: Feature | str,
-        rows: Any,
-        *,
-        memory: str | int | None = None,
-        workers: partitions.Workers = None,
-        progress: bool | None = None,
-        storage_options: Mapping[str, Any] | None = None,
-    ) -> Dataset:
-        """Fit another feature and add its outputs to all rows, without encoding other outputs again.
-
-        Files of the other outputs are linked, or copied where links are not possible; tables are written again. The new
-        version replaces this one at once when it is complete: open loaders need to be created again. If the call is
-        killed, the dataset stays as it was, and the same call continues.
-
-        Parameters
-        ----------
-        name : str
-            Name of the feature.
-        feature : Feature or str
-            The feature, or the name of its type. It may not drop rows, and media are decoded now: ``mode="eager"``.
-        rows : DataFrame, path, glob, URL, Source, dict of these by split, or callable
-            The rows that the dataset was written from, in the same order, with the column of the feature. Or a function
-            of a pandas frame with decoded rows, which returns a value for each row, or a frame with the column: it is
-            called block by block. The feature is fitted on the rows, and with the weights, of a write with the feature;
-            for a function, on the training rows of the dataset. A source row takes a byte of memory.
-        memory, workers, progress, storage_options
-            As for `Preprocessor.write`.
-
-        Returns
-        -------
-        Dataset
-            The dataset with the new outputs. Versions of earlier appends and deletions have them, too.
-
-        Raises
-        ------
-        ConfigError
-            The name is taken, the dataset has other rows, or folds, appended rows or a sample.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> frame = pd.DataFrame({"area": [30.0, 60.0, 90.0], "rent": [600.0, 900.0, 900.0]})
-        >>> dataset = dp.Preprocessor({"area": "number"}, split=None).fit_write(frame, tempfile.mkdtemp() + "/flats.dp")
-        >>> dataset = dataset.add("rent", "number", frame)
-        >>> dataset["train"].columns
-        ['area', 'rent']
-        >>> dataset = dataset.add("per_area", "number", lambda rows: rows["rent"] / rows["area"])
-        >>> dataset["train"].head()["per_area"].tolist()
-        [20.0, 15.0, 10.0]
-        """
-        from daskprep.writing.adding import add_output  # noqa: PLC0415 a layer above, as `report`
-        from daskprep.writing.versions import Options  # noqa: PLC0415 as above
-
-        options = Options(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
-        return add_output(self, name, feature, rows, options)
-
-    def delete(self, rows: Any, *, part: int | None = None) -> Dataset:
-        """Hide rows at once, in a new version of the dataset; `purge` then removes them from the disk.
-
-        Parameters
-        ----------
-        rows : array of int
-            Row ids: the numbers of the rows in the source, as "row_id" of `Split.read`. A row is deleted from its split
-            as often as a balance repeats it, and from `rejects`.
-        part : int or None
-            Part that the row ids belong to, as index of `datasets`: each append counts its rows from 0. None: the only
-            part.
-
-        Returns
-        -------
-        Dataset
-            The new version, without the rows. This dataset and loaders that are open still have them.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> import pandas as pd
-        >>> import daskprep as dp
-        >>> path = tempfile.mkdtemp() + "/sales.dp"
-        >>> dataset = dp.Preprocessor({"city": "category"}, split=None).fit_write(
-        ...     pd.DataFrame({"city": ["Rome", "Oslo", "Rome"]}), path
-        ... )
-        >>> dataset.delete([1])["train"].head()["city"].tolist()
-        ['Rome', 'Rome']
-        >>> dp.open_dataset(path).purge()["row_ids"]
-        [[1]]
-        """
-        from daskprep.writing.deleting import delete_rows  # noqa: PLC0415 a layer above, as `report`
-
-        return delete_rows(self, rows, part)
-
-    def purge(self) -> dict[str, Any]:
-        """Remove deleted rows from the files of the dataset, with all older versions that have them.
-
-        Only blocks, tables and rejects with such rows are written again; other files are kept. Tokens that no other row
-        has become "<REMOVED id>" in the vocabularies, so that all ids stay, and samples of unreadable cells are
-        removed. Other statistics, such as means and quantiles, stay as fitted. Unused caches of decoded media are
-        removed. Open the dataset again afterwards.
-
-        Returns
-        -------
-        dict
-            The receipt, which is also stored as "purge-00001.json". "row_ids" are listed by part. "files" are those
-            that were written again, with their SHA-256 before and after. "removed_versions", the number of
-            "removed_tokens" and "removed_samples" by feature, the fields of the fitted states that are "kept" and the
-            time at which it "finished" follow. Without rows to remove, no file is written.
-        """
-        from daskprep.writing.deleting import purge_rows  # noqa: PLC0415 as above
-
-        return purge_rows(self)
 
     def damaged(self) -> list[Damage]:
         """Read every byte and return the files that are missing, changed, or not part of the dataset.

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -23,11 +23,10 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
-    check_names,
     did_you_mean,
 )
+from daskprep.extensions import SplitMethods
 from daskprep.features.base import class_count
-from daskprep.options import LoaderOptions, SharedOptions, list_options
 from daskprep.parametrized import is_integer
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     import xarray
     import zarr
 
-    from daskprep.loader import Loader
 
 RowSelection: TypeAlias = range | Integers
 """Row positions in a split: a range, or an array in any order."""
@@ -101,7 +99,7 @@ _MAX_NAMED = 20
 _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables
 
 
-class Split:
+class Split(SplitMethods):
     """The rows of one split, in their order on disk.
 
     No file stays open between calls, so a split may be used in threads and forked processes, and pickled.
@@ -224,9 +222,7 @@ class Split:
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Return a list of rows in the format for models, which a torch DataLoader collates."""
         label = f'split "{self.name}" of {self.dataset.url}'
-        from daskprep.loader import rows_for_model  # noqa: PLC0415 a layer above, and torch takes seconds to import
-
-        return rows_for_model(self.dataset, self._read(None, resolve_rows(rows, len(self), label)))
+        return self._for_model(self._read(None, resolve_rows(rows, len(self), label)))  # type: ignore[no-any-return]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as encoded values by output, reading a block at a time."""
@@ -332,22 +328,6 @@ class Split:
         return self.dataset.decode(self.read(stop=n))
 
     # -- in batches
-
-    @list_options(LoaderOptions, SharedOptions)
-    def loader(self, batch_size: int = 1024, **options: Unpack[LoaderOptions]) -> Loader:
-        """Return batches of tensors for torch, shuffled and prefetched.
-
-        Parameters
-        ----------
-        batch_size : int
-            Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
-        **options
-            Options of the loader, such as `shuffle` and `columns`: see `Loader`.
-        """
-        from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
-
-        check_names("loader", options, LoaderOptions.__annotations__)
-        return Loader(self, batch_size, **options)
 
     # -- lazy
 

@@ -7,15 +7,15 @@ import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Unpack
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pandas as pd
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display import format_bytes, format_count, settings_card
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, check_names, did_you_mean, warn
 from daskprep.features.boxes import find_regions
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batch_iterator import (
@@ -29,11 +29,14 @@ from daskprep.loader.media import Medium
 from daskprep.loader.memory import WINDOWS, not_enough
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
-from daskprep.options import BatchOptions, SharedOptions, check_count, list_options, parse_bytes
+from daskprep.options import BatchOptions, SharedOptions, StreamOptions, check_count, list_options, parse_bytes
+from daskprep.parametrized import check_is_fitted
+from daskprep.passes.assignment import take_sample
+from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.fitting import with_base_folders
 from daskprep.passes.losses import LEFT_OUT, tabulate_losses, warn_about_losses
 from daskprep.permutation import Integers
-from daskprep.sources import Source
+from daskprep.sources import Rows, Source, prepared
 from daskprep.storage.manifest import LossCounts, add_losses
 from daskprep.streaming.plan import (
     StreamContents,
@@ -45,7 +48,10 @@ from daskprep.streaming.plan import (
 from daskprep.streaming.windows import StreamOrder, StreamTimes, WindowBlocks, check_window
 from daskprep.writing.memory import TASK_FACTOR, largest_partition
 from daskprep.writing.plan import SPLITS
-from daskprep.writing.versions import Recipe
+from daskprep.writing.versions import Options, Recipe
+
+if TYPE_CHECKING:
+    from daskprep.preprocessor import Preprocessor
 
 
 class Stream(BatchIterator):
@@ -360,3 +366,24 @@ class Stream(BatchIterator):
         order = f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source"
         settings = self._describe_settings(order, self.columns) | {"window": str(self.window)}
         return settings_card(settings, f'Stream of split "{self.split}": {format_count(self._rows, "row")}')
+
+
+def open_stream(
+    prep: Preprocessor,
+    frame: Rows,
+    batch_size: int,
+    storage_options: Mapping[str, Any] | None,
+    prepare: Callable[[pd.DataFrame], pd.DataFrame] | None,
+    options: StreamOptions,
+) -> Stream:
+    """Return a stream of the rows of a frame, as `Preprocessor.stream` does."""
+    check_names("stream", options, StreamOptions.__annotations__)
+    check_is_fitted(prep)
+    prep._check_one_fold("stream")
+    split = prep._resolve_split(frame, is_fitted=True)
+    if prepare is not None:
+        frame = prepared(frame, prepare, storage_options=storage_options)
+    settings = Options(storage_options=storage_options, scratch=prep._scratch)
+    features, source = prep._open_new_rows(frame, settings, assignment_columns(split, prep.balance))
+    source = take_sample(source, prep.sample, prep.sample_seed)
+    return Stream(prep._recipe(features, split, prep.learned_), source, batch_size, **options)

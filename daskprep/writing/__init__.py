@@ -2,5 +2,5 @@
 
 from daskprep.writing.append import append_source
 from daskprep.writing.memory import on_workers, plan_source
-from daskprep.writing.versions import Options, Recipe, WriteOptions
+from daskprep.writing.versions import Options, Recipe
 from daskprep.writing.write import fit_source, repair, write_source

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any
 
 from daskprep.balance import Balance
 from daskprep.display import format_count
@@ -67,22 +67,6 @@ class Recipe:
     def raw_columns(self) -> list[str]:
         """The columns that are needed unparsed: for split, balance and folds, and to learn."""
         return unparsed_columns(self.features, self.split, self.balance, is_fitted=self.learned is not None)
-
-
-class WriteOptions(TypedDict, total=False):
-    """Options of a write; `Preprocessor.fit_write` documents them."""
-
-    shuffle: bool
-    seed: int
-    block_rows: int | None
-    compression: Compression
-    shards: bool | None
-    overwrite: bool
-    version: str | None
-    memory: str | int | None
-    workers: Workers
-    progress: bool | None
-    storage_options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
