@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
     from daskprep.dataset import Dataset
     from daskprep.features import Feature
+    from daskprep.growing import NewTokens
     from daskprep.loader import Loader
-    from daskprep.new_rows import NewTokens
     from daskprep.partitions import Workers
     from daskprep.passes.checking import CheckResult, Severity
     from daskprep.passes.reviewing import OnFindings
@@ -190,7 +190,7 @@ class PreprocessorMethods:
         city      3        1           0       1
         price     3        2           1       0
         """
-        from daskprep.new_rows import count_cells
+        from daskprep.checks import count_cells
 
         return count_cells(self, frame)
 
@@ -243,7 +243,7 @@ class PreprocessorMethods:
         >>> [finding.kind for finding in prep.check(frame * 100).findings]
         ['range', 'values']
         """
-        from daskprep.new_rows import check
+        from daskprep.checks import check
 
         return check(self, frame, raise_on, columns, ignore, workers, storage_options)
 
@@ -288,7 +288,7 @@ class PreprocessorMethods:
         >>> prep.encode(monday)["city"]
         array([3, 1, 3, 4], dtype=uint8)
         """
-        from daskprep.new_rows import grow
+        from daskprep.growing import grow
 
         return grow(self, frame, storage_options, workers, progress)
 
@@ -339,7 +339,7 @@ class PreprocessorMethods:
         >>> len(dp.open_dataset(path, version=1)["train"])
         3
         """
-        from daskprep.new_rows import append
+        from daskprep.growing import append
 
         return append(self, frame, path, on_findings, options)
 

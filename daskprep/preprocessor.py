@@ -653,10 +653,11 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
                     f'features that infer_features returns, with "{name}": Binary(positive=...)'
                 )
             is_complete = feature._drops_windows or self.weight is not None
-            if (horizon := getattr(feature, "horizon", 0)) and not is_complete:
+            horizon, padding = (getattr(feature, one, 0) for one in ("horizon", "padding_number"))
+            if horizon and not is_complete:
                 warn(
                     f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
-                    f"and models learn {getattr(feature, 'padding_number', 0)} as if it were true: leave these rows out by "
+                    f"and models learn {padding} as if it were true: leave these rows out by "
                     'missing_value_strategy="drop_row"'
                 )
             if learned.missing and fills_with_one_value(feature):

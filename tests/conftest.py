@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from daskprep import state
 from daskprep.rows.saved import FORMAT
-from daskprep.storage import remote_files
+from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
 
 # Examples run on shared machines: a deadline would fail at random.
@@ -80,8 +80,8 @@ def cluster(_workers: Client) -> Client:
 def _without_pauses() -> Iterator[None]:
     """Retry storage without pauses; processes that a test starts keep them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(remote_files, "_FIRST_PAUSE", 0.001)
-        patch.setattr(remote_files, "_MAX_PAUSE", 0.01)
+        patch.setattr(retries, "_FIRST_PAUSE", 0.001)
+        patch.setattr(retries, "_MAX_PAUSE", 0.01)
         yield
 
 

@@ -20,7 +20,7 @@ from daskprep.media.cells import CELL_TYPE, MediaKind
 from daskprep.storage.checksum import Buffer, byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import READ_FLAGS, LocalFiles
-from daskprep.storage.remote_files import RETRY_STATUSES, RemoteFiles, call_with_retries, explain
+from daskprep.storage.retries import RETRY_STATUSES, call_with_retries, explain
 from daskprep.storage.security import check_protocol, check_trusted_path, redact_url
 
 _CHUNK_BYTES = 1 << 24
@@ -153,7 +153,6 @@ class MediaReader:
 
     def _read_remote(self, location: Folder) -> bytes:
         """Return the bytes of a remote file, with retries."""
-        assert isinstance(location.files, RemoteFiles)
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
         except MediaError:

@@ -24,7 +24,7 @@ from daskprep.errors import FILE_SIMILARITY, ConfigError, DaskprepError, did_you
 from daskprep.storage.files import Folder, open_output
 from daskprep.storage.local_files import make_folder
 from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.remote_files import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
+from daskprep.storage.retries import ATTEMPTS, call_with_retries, explain, pop_attempts, retry_fetches
 from daskprep.storage.security import open_filesystem, redact_url
 from daskprep.storage.threads import map_in_threads
 

@@ -21,7 +21,7 @@ from daskprep.rows.typed import Amount, read_fields
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
-from daskprep.storage.remote_files import enable_filesystem_retries
+from daskprep.storage.retries import enable_filesystem_retries
 
 if TYPE_CHECKING:
     import zarr

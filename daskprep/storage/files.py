@@ -7,15 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.storage.checksum import Buffer, byte_view
 from daskprep.storage.local_files import Durable, LocalFiles, PreallocatedFile
-from daskprep.storage.remote_files import RemoteFiles, pop_attempts
+from daskprep.storage.retries import pop_attempts
 from daskprep.storage.security import open_filesystem, path_text, redact_url
+
+if TYPE_CHECKING:
+    from daskprep.storage.remote_files import RemoteFiles
 
 _OUTPUT_BYTES = 1 << 22
 
@@ -64,6 +67,8 @@ class Folder:
             return cls(local, local, LocalFiles(local, follow_links))
         # Other processes write to the folder as well: a cached listing would miss their files.
         attempts, options = pop_attempts({"use_listings_cache": False, **(storage_options or {})})
+        from daskprep.storage.remote_files import RemoteFiles  # noqa: PLC0415 local files do without it
+
         filesystem, inner_path = open_filesystem(text, options)
         return cls(redact_url(text).rstrip("/"), inner_path.rstrip("/"), RemoteFiles(filesystem, attempts))
 
@@ -74,12 +79,12 @@ class Folder:
     @property
     def is_process_local(self) -> bool:
         """Whether other processes cannot read the files: "memory://"."""
-        return isinstance(self.files, RemoteFiles) and self.files.protocol == "memory"
+        return not self.is_local and self.files.protocol == "memory"
 
     @property
     def filesystem(self) -> Any:
         """The file system of fsspec, or None for a local folder."""
-        return self.files.filesystem if isinstance(self.files, RemoteFiles) else None
+        return self.files.filesystem
 
     def __truediv__(self, name: str) -> Folder:
         return Folder(f"{self.url}/{name}", f"{self.path}/{name}", self.files)

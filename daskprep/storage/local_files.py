@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import portalocker
 import pyarrow as pa
@@ -105,6 +105,9 @@ class LocalFiles:
     # The top folder, which may be a link. Nothing is written, listed or removed through links below it.
     root: str = ""
     follow_links: bool = False  # whether files below the root may be links when they are read
+    filesystem: ClassVar[None] = None  # of fsspec
+    protocol: ClassVar[str] = "file"
+    attempts: ClassVar[int] = 1
 
     def _find_link(self, path: str) -> str | None:
         """Return the first link above a path, below the root, or None."""

@@ -18,7 +18,7 @@ import fsspec
 from fsspec.core import url_to_fs
 
 from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
-from daskprep.storage.remote_files import disable_botocore_retries, disable_s3fs_retries
+from daskprep.storage.retries import disable_botocore_retries, disable_s3fs_retries
 
 OVERRIDE_VARIABLE = "DASKPREP_UNSAFE_VERSIONS"
 """Environment variable with a comma-separated list of packages whose older versions are accepted; "all" for all."""

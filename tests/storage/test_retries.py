@@ -6,10 +6,10 @@ from itertools import count
 
 import pytest
 
-from daskprep.storage import remote_files
+from daskprep.storage import retries
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [(61.0, 2), (10.0, 7), (0.1, remote_files.ATTEMPTS)])
+@pytest.mark.parametrize(("seconds", "calls"), [(61.0, 2), (10.0, 7), (0.1, retries.ATTEMPTS)])
 def test_hanging_request_is_retried(monkeypatch, seconds, calls):
     clock, made = [0.0], count(1)
 
@@ -18,8 +18,8 @@ def test_hanging_request_is_retried(monkeypatch, seconds, calls):
         next(made)
         raise TimeoutError
 
-    monkeypatch.setattr(remote_files.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(remote_files.time, "sleep", lambda _: None)
+    monkeypatch.setattr(retries.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(retries.time, "sleep", lambda _: None)
     with pytest.raises(TimeoutError) as error:
-        remote_files.call_with_retries(hang, remote_files.ATTEMPTS)
+        retries.call_with_retries(hang, retries.ATTEMPTS)
     assert error.value.attempts == calls == next(made) - 1

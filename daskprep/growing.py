@@ -1,39 +1,30 @@
-"""Rows that arrive after the fit: checks, growth of vocabularies, and appends to datasets."""
+"""Rows that arrive after the fit: growth of vocabularies, and appends to datasets."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd
 
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
 from daskprep.dataset.joined import GrownDataset
-from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, warn
+from daskprep.errors import ColumnError, ConfigError, check_names, warn
 from daskprep.options import WriteOptions
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import Workers
-from daskprep.passes import checking
 from daskprep.passes.assignment import resolve_split, take_sample
-from daskprep.passes.checking import (
-    CheckResult,
-    Severity,
-    check_source,
-    select_checked,
-)
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
 from daskprep.passes.scanning import ScanPlan, scan_source
-from daskprep.passes.table import source_columns
 from daskprep.progress import Progress
-from daskprep.sources import Rows, wrap_single_row
+from daskprep.sources import Rows
 from daskprep.split import DatetimeSplit, GroupSplit, TimeSeriesSplit
 from daskprep.state import feature_params
 from daskprep.storage import Folder
-from daskprep.writing import Options, append_source, on_workers, plan_source
+from daskprep.writing import Options, on_workers
+from daskprep.writing.append import append_source
 
 if TYPE_CHECKING:
     from daskprep.features import Feature, Learned
@@ -42,48 +33,6 @@ if TYPE_CHECKING:
 
 NewTokens = dict[str, dict[str, int]]
 """New tokens by output, with their frequencies in the new rows, in the order of their ids."""
-
-
-def count_cells(prep: Preprocessor, frame: Rows) -> pd.DataFrame:
-    """Return a table of missing, unreadable and unseen cells, as `Preprocessor.cell_counts` does."""
-    check_is_fitted(prep)
-    features, source = prep._open_new_rows(prep._as_rows(frame), Options(scratch=prep._scratch))
-    return checking.count_cells(features, prep.learned_, source)
-
-
-def check(
-    prep: Preprocessor,
-    frame: Rows,
-    raise_on: Severity | None,
-    columns: str | Iterable[str] | None,
-    ignore: str | Iterable[str],
-    workers: Workers,
-    storage_options: Mapping[str, Any] | None,
-) -> CheckResult:
-    """Return findings on new rows, as `Preprocessor.check` does."""
-    check_is_fitted(prep)
-    if raise_on not in (None, "error", "warning"):
-        raise ConfigError(f'check: raise_on={raise_on!r}: expected "error", "warning" or None')
-    options = Options(workers=workers, storage_options=storage_options, scratch=prep._scratch)
-    frame = wrap_single_row(frame)
-    with on_workers(frame, workers, sent=prep.get_params(deep=False), **options.source_options):
-        features = {name: feature for name, feature in prep.features_.items() if name != prep.weight}
-        features, ignored = select_checked(features, columns, ignore)
-        try:
-            source = plan_source(frame, source_columns(features), None, options.source_options)
-        except MissingColumnError:
-            source = plan_source(frame, None, None, options.source_options)
-        absent = {
-            name: column
-            for name, feature in features.items()
-            for column in feature.reads(name)
-            if column not in source.columns
-        }
-        expected = {name: one for name, one in features.items() if name in prep._inputs or name not in absent}
-        result = check_source(expected, prep.learned_, source, absent, ignored)
-    if raise_on is not None:
-        result.raise_for(raise_on)
-    return result
 
 
 def grow(
