@@ -33,7 +33,10 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import CenterCrop, MeanSubtraction, Mirror, Mix, Normalize, Packing, RandomCrop, jagged
+    from daskprep.loader import jagged
+    from daskprep.loader.augment import CenterCrop, MeanSubtraction, Mirror, Normalize, RandomCrop
+    from daskprep.loader.mix import Mix
+    from daskprep.loader.packing import Packing
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
     from daskprep.split import (
@@ -56,10 +59,18 @@ _HOMES = {
     "column_types": ("infer_features",),
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
-        "Audio", "Bag", "Binary", "Boxes", "Category", "Date", "Embedding", "Feature", "H3", "Image", "Keypoints",
-        "Number", "Sequence", "Set", "TargetEncoding", "Text", "TextComponents", "Timeseries", "Vector",
+        "Bag", "Binary", "Category", "Date", "Embedding", "Feature", "Number", "Sequence", "Set", "TargetEncoding",
+        "Text", "TextComponents", "Vector",
     ),
-    "loader": ("CenterCrop", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Packing", "RandomCrop", "jagged"),
+    "features.audio": ("Audio",),
+    "features.boxes": ("Boxes", "Keypoints"),
+    "features.h3": ("H3",),
+    "features.image": ("Image",),
+    "features.timeseries": ("Timeseries",),
+    "loader": ("jagged",),
+    "loader.augment": ("CenterCrop", "MeanSubtraction", "Mirror", "Normalize", "RandomCrop"),
+    "loader.mix": ("Mix",),
+    "loader.packing": ("Packing",),
     "preprocessor": ("Preprocessor",),
     "sources": ("prepared", "read_files"),
     "split": (

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import partitions
+from daskprep.deferred.decoders import check_failures
 from daskprep.errors import ConfigError, warn
 from daskprep.features.arrays import MIN_CELLS
 from daskprep.features.checking import memoize
 from daskprep.features.media import MediaFeature
-from daskprep.media.decoding import check_failures
 from daskprep.parametrized import check_is_fitted
 from daskprep.partitions import prepend_columns
 from daskprep.passes.encoding import find_encoding_contexts

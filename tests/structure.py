@@ -24,21 +24,21 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "daskprep"
 
 ROOMS = {
-    "media": "media/* features/image.py features/audio.py features/media.py features/boxes.py loader/media.py "
-    "loader/augment.py dataset/cache.py",
+    "media": "media/* features/image.py features/audio.py features/boxes.py loader/augment.py",
     "reports": "report/* summary_html.py",
     "command line": "cli/* __main__.py",
     "inference of types": "column_types/*",
     "streams": "streaming/*",
-    "mixtures and packing": "loader/mix.py loader/mixing.py loader/packing.py",
-    "checks of new rows": "passes/checking.py passes/reviewing.py summaries/shifts.py new_rows.py",
-    "growing and deleting": "writing/append.py writing/adding.py writing/deleting.py writing/redacting.py",
+    "mixtures": "loader/mix.py loader/mixing.py",
+    "packing": "loader/packing.py",
+    "checks of new rows": "checks.py",
+    "growing and deleting": "growing.py writing/append.py writing/adding.py writing/deleting.py writing/redacting.py",
     "training": "training/* lightning.py nn/*",
     "ONNX": "onnx.py",
-    "predictions": "predictions.py rows/predictions.py",
+    "predictions": "predictions.py",
     "Ludwig and YAML": "ludwig.py config.py",
     "object stores": "storage/remote_files.py",
-    "time series and places": "features/timeseries.py features/h3.py rows/h3.py rows/series.py",
+    "time series and places": "features/timeseries.py features/h3.py rows/h3.py",
     "testing": "testing.py",
 }
 """Patterns of the files of each part that is not of the core."""

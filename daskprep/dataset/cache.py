@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.deferred.decoders import Failure, MediaDecoder, decode_cells
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError, warn
-from daskprep.media.decoding import Failure, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (

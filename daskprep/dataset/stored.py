@@ -15,16 +15,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprep.deferred.decoders import MediaDecoder
+from daskprep.deferred.reader import MediaReader
 from daskprep.display import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import decode_arrays
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.features.media import MediaFeature
-from daskprep.media.audio import AudioRecipe
-from daskprep.media.decoding import MediaDecoder
-from daskprep.media.images import ImageRecipe
-from daskprep.media.reader import MediaReader
 from daskprep.passes.losses import count_left_out, tabulate_losses
 from daskprep.rows.base import MISSING
 from daskprep.rows.saved import parse_state, read_targets
@@ -112,10 +110,6 @@ def _check_file(folder: Folder, sizes: dict[str, int], item: tuple[str, FileEntr
     except (OSError, EOFError, CorruptDatasetError) as error:
         return f"cannot be read: {error}"
     return None if matches_checksums else "was altered: its checksum differs from the manifest"
-
-
-# Bounds the memory that one small media file of an untrusted dataset may take when it is decoded.
-_MAX_UNTRUSTED = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}
 
 
 class Metadata(dict[str, Any]):
@@ -337,7 +331,7 @@ class StoredDataset:
         if self.trusted:
             reader = dataclasses.replace(decoder.reader, stored_in=self.url)
             return dataclasses.replace(decoder, reader=reader)
-        for name, maximum in _MAX_UNTRUSTED.items():
+        for name, maximum in feature.untrusted_limits.items():
             if (value := getattr(feature, name, 0)) > maximum:
                 raise ConfigError(
                     f'"{output}": {name}={value:,} is more than {maximum:,}, the maximum for a dataset that is not '

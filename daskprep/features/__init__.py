@@ -1,29 +1,48 @@
-"""Feature types by their names in configurations."""
+"""Feature types by their names in configurations.
+
+In: cells of a column, as Arrow arrays. Out: their summary, the state learned from it, and arrays of encoded rows. Types
+of images, audio, places and time series may be taken out of the package; all others belong to the core.
+"""
 
 from __future__ import annotations
 
-from daskprep.features.audio import Audio
+import importlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
 from daskprep.features.base import Learned
 from daskprep.features.binary import Binary
-from daskprep.features.boxes import Boxes, Keypoints
 from daskprep.features.category import Category
 from daskprep.features.date import Date
 from daskprep.features.embedding import Embedding
 from daskprep.features.feature import Feature
-from daskprep.features.h3 import H3
-from daskprep.features.image import Image
 from daskprep.features.number import Number
 from daskprep.features.sequence import Sequence, Text
 from daskprep.features.set import Bag, Set
 from daskprep.features.target_encoding import TargetEncoding
 from daskprep.features.text_components import TextComponents
-from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
 from daskprep.features.weight import Weight
 
-_TYPES: tuple[type[Feature], ...] = (
-    Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, TextComponents, Timeseries, Vector, Date, H3,
-    Image, Audio, Boxes, Keypoints, Embedding, Weight,
+if TYPE_CHECKING:
+    from daskprep.features.audio import Audio
+    from daskprep.features.boxes import Boxes, Keypoints
+    from daskprep.features.h3 import H3
+    from daskprep.features.image import Image
+    from daskprep.features.timeseries import Timeseries
+
+_EXTENSIONS = {
+    "timeseries": ("Timeseries",), "h3": ("H3",), "image": ("Image",), "audio": ("Audio",),
+    "boxes": ("Boxes", "Keypoints"),
+}  # fmt: skip
+_NAMES = (
+    "Binary", "Number", "Category", "TargetEncoding", "Set", "Bag", "Sequence", "Text", "TextComponents", "Timeseries",
+    "Vector", "Date", "H3", "Image", "Audio", "Boxes", "Keypoints", "Embedding", "Weight",
 )  # fmt: skip
-FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
+
+for _module, _names in _EXTENSIONS.items():
+    if find_spec(f"{__name__}.{_module}") is not None:
+        globals().update((_name, getattr(importlib.import_module(f"{__name__}.{_module}"), _name)) for _name in _names)
+
+FEATURES: dict[str, type[Feature]] = {globals()[name].kind: globals()[name] for name in _NAMES if name in globals()}
 USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

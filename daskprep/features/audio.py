@@ -15,6 +15,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Loss
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature
+from daskprep.features.padding import Padding
 from daskprep.kernels import make_list_array
 from daskprep.media.audio import (
     FORMATS,
@@ -25,7 +26,7 @@ from daskprep.media.audio import (
     encode_wav,
     read_audio_info,
 )
-from daskprep.media.decoding import AudioDecoder
+from daskprep.media.decoders import AudioDecoder
 from daskprep.media.spectra import compute_padding
 from daskprep.rows.typed import Count, later
 from daskprep.summaries import ColumnSummary, FileSample
@@ -145,6 +146,7 @@ class Audio(MediaFeature[LearnedAudio]):
     semantic_type = "sounds"
     media = "audio"
     known_formats = FORMATS
+    untrusted_limits: ClassVar[Mapping[str, float]] = {"max_seconds": AudioRecipe.max_seconds}
 
     audio_file_length_limit_in_s: float | None = None
     padding_value: float | None = None
@@ -269,9 +271,8 @@ class Audio(MediaFeature[LearnedAudio]):
             broken=self._padding,
         )
 
-    def _padding_frame(self, learned: LearnedAudio) -> np.ndarray | float:
-        """Return the frame that pads short recordings, or the number that it repeats."""
-        return compute_padding(self._make_recipe(learned.sampling_rate, self.num_fft_points))
+    def paddings(self, learned: LearnedAudio, *, expand: bool) -> dict[str, Padding]:
+        return {"": Padding(compute_padding(self._make_recipe(learned.sampling_rate, self.num_fft_points)))}
 
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:
         """Return WAV files of "raw" rows as bytes; rows of other types as lists of frames, each a list of float32."""

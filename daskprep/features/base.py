@@ -15,6 +15,7 @@ from typing_extensions import TypeVar
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import any_in_list, as_dictionary, mask_texts, one_array, take_by_code, token_lists
 from daskprep.features.missing import NeighbourImputer
+from daskprep.features.padding import Padding
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.kernels import valid_mask
 from daskprep.permutation import Integers
@@ -231,6 +232,13 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def expand(self, batch: Tensor, learned: LearnedT) -> Tensor:
         """Expand a batch of encoded rows to the input of a model."""
         return batch
+
+    def paddings(self, learned: LearnedT, *, expand: bool) -> Mapping[str, Padding]:
+        """Return the padding of outputs with padded rows, by suffix, which `trim` cuts.
+
+        With `expand`, outputs that `expand` makes vectors of counts have none.
+        """
+        return {}
 
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, TypeVar
@@ -11,14 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.deferred.decoders import read_content
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Learned, Loss
 from daskprep.features.cells import one_array
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.image import TURNED, Image
+from daskprep.features.padding import Padding
 from daskprep.features.vector import mask_rows, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, make_list_array, null_mask, pad, unwrap_mixed_column
-from daskprep.media.decoding import read_content
 from daskprep.media.images import read_image_header
 from daskprep.media.pixels import INVERSE_TURNS, center_offset
 from daskprep.rows.typed import later
@@ -225,6 +227,9 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         kept = (~np.isnan(encoded[""]).any(axis=2)).sum(axis=1)
         return {"cut": kept < np.diff(list_offsets(pc.struct_field(parsed, "numbers"))) // self._cell_numbers}
 
+    def paddings(self, learned: LearnedRegions, *, expand: bool) -> dict[str, Padding]:
+        return {"": Padding(math.nan)}
+
     def decode(self, encoded: Any, learned: LearnedRegions) -> pa.Array:
         """Return each row as a list of regions, each a list of numbers, in pixels of resized images."""
         regions = np.asarray(encoded[""], np.float32)
@@ -348,13 +353,3 @@ class Keypoints(_Regions):
         if self.format == "xyv":
             cells[cells[..., 2] == 0] = np.nan
         return cells[..., :2].copy()
-
-
-def find_regions(features: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return the names of the images of each output of boxes or keypoints."""
-    images = [(name, feature.reads(name)[0]) for name, feature in features.items() if isinstance(feature, Image)]
-    return {
-        name: frozenset(image for image, column in images if column == feature.image)
-        for name, feature in features.items()
-        if isinstance(feature, _Regions)
-    }

@@ -16,7 +16,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Bounds, Tensor
 from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaContent, MediaFeature, mask_undecodable
-from daskprep.media.decoding import ImageDecoder
+from daskprep.media.decoders import ImageDecoder
 from daskprep.media.images import (
     FORMATS,
     MAX_PIXELS,
@@ -161,6 +161,7 @@ class Image(MediaFeature[LearnedImage]):
     semantic_type = "images"
     media = "image"
     known_formats = FORMATS
+    untrusted_limits: ClassVar[Mapping[str, float]] = {"max_pixels": MAX_PIXELS}
 
     height: Count | None = None
     width: Count | None = None

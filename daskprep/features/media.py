@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
+from daskprep.deferred.cells import MediaKind, convert_media_column
+from daskprep.deferred.decoders import STORED_TYPE, MediaDecoder, read_content
+from daskprep.deferred.reader import MediaReader, save_cell_bytes
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Border, BorderValue, NeighbourImputer
 from daskprep.kernels import unwrap_mixed_column
-from daskprep.media.cells import MediaKind, convert_media_column
-from daskprep.media.decoding import STORED_TYPE, MediaDecoder, read_content
-from daskprep.media.reader import MediaReader, save_cell_bytes
 from daskprep.rows.base import Strategy
 from daskprep.storage.files import Folder
 from daskprep.storage.security import check_trusted_path, redact_url
@@ -71,6 +71,8 @@ class MediaFeature(Feature[FileSample, MediaT]):
     _samples_files = True
     media: ClassVar[MediaKind]
     known_formats: ClassVar[tuple[str, ...]]
+    # Parameters that bound the memory of a decoded file, with their maximum in datasets that are not trusted.
+    untrusted_limits: ClassVar[Mapping[str, float]] = {}
     _folders: ClassVar[tuple[str, ...]] = ()
 
     mode: Mode = "lazy"
@@ -358,3 +360,17 @@ def _folder_name(column: str) -> str:
     """Return a folder name for a column: unique, and safe in file systems and URLs."""
     name = quote(column, safe=" ")
     return name.replace(".", "%2E") if not name.strip(".") else name
+
+
+def find_regions(features: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Return the names of the images of each output of boxes or keypoints."""
+    images = [
+        (name, feature.reads(name)[0])
+        for name, feature in features.items()
+        if isinstance(feature, MediaFeature) and feature.media == "image"
+    ]
+    return {
+        name: frozenset(image for image, column in images if column == feature.image)
+        for name, feature in features.items()
+        if feature._is_in_images
+    }

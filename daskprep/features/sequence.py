@@ -20,6 +20,7 @@ from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, SideC
 from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
+from daskprep.features.padding import Padding
 from daskprep.features.subwords import check_merges_and_scores, cut_words, learn_subwords, subword_model
 from daskprep.features.tokens import (
     LearnedTokens,
@@ -342,6 +343,14 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
 
     def limits(self, learned: LearnedSequence) -> Mapping[str, Bounds]:
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
+
+    def paddings(self, learned: Any, *, expand: bool) -> dict[str, Padding]:
+        states = {suffix: learned.of_output(suffix) for suffix in self.outputs}
+        return {
+            suffix: Padding(token, self.padding == "left")
+            for suffix, state in states.items()
+            if isinstance(state, LearnedSequence) and (token := state.vocabulary.specials.padding_id) is not None
+        }
 
     def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:
         """Return each row as text without padding, start and stop; subwords and characters are joined to words."""

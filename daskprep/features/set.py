@@ -15,6 +15,7 @@ from daskprep.features.base import Bounds, Loss, Tensor
 from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
+from daskprep.features.padding import Padding
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats
 from daskprep.rows.tokens import BagParameters, SetParameters, SetValues, frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -139,6 +140,9 @@ class Set(SetParameters, _SetBase):
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
+    def paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
+        return {"": Padding(0)} if self.expand_to == "ids" or not expand else {}
+
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         """Return rows of ids as lists of tokens; raise ColumnError for multi-hot vectors."""
         ids = np.asarray(encoded)
@@ -210,6 +214,9 @@ class Bag(_SetBase):
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         max_count = np.iinfo(empty_arrays(self, learned)[""].dtype).max
         return {"": (0, [[len(learned.vocabulary) - 1], [max_count]])}
+
+    def paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
+        return {} if expand else {"": Padding(0, is_bag=True)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         array = np.asarray(encoded)

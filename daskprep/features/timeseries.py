@@ -16,6 +16,7 @@ from daskprep.features.base import Learned, Loss, fills_with_one_value
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
+from daskprep.features.padding import Padding
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
 from daskprep.kernels import float_values, list_offsets, pad, valid_mask
 from daskprep.rows.normalization import MAX_FLOAT32
@@ -311,6 +312,9 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
 
     def _learned_losses(self, learned: LearnedTimeseries) -> Mapping[Loss, int]:
         return {"cut": learned.cut_rows}
+
+    def paddings(self, learned: LearnedTimeseries, *, expand: bool) -> dict[str, Padding]:
+        return {} if self.is_windowed else {"": Padding(np.float32(self.padding_number), self.padding == "left")}
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         return matrix_to_lists(encoded)

@@ -337,19 +337,17 @@ class Normalize(MeanSubtraction):
 
 
 def check_augment(
-    augment: Mapping[Any, Any] | None,
+    augment: Mapping[Any, Any],
     outputs: Mapping[str, tuple[DTypeLike, Shape]],
     learned: Mapping[str, Any] = MappingProxyType({}),
     regions: Regions = MappingProxyType({}),
 ) -> Steps:
-    """Return the steps of the option `augment` by output names, with learned values bound; {} for None.
+    """Return the steps of the option `augment` by output names, with learned values bound.
 
     `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Raise
     ConfigError for unknown outputs and for steps that do not suit them. Steps after a user's function are checked on
     batches, because type and shape of its result are not known before. `regions` has the images of boxes and keypoints.
     """
-    if augment is None:
-        return {}
     if not isinstance(augment, Mapping):
         raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
     checked: dict[tuple[str, ...], tuple[Step, ...]] = {}

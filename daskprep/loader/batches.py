@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -14,13 +14,15 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, kind_with_article
-from daskprep.loader.augment import Steps, augment_batch
 from daskprep.loader.groups import Group, to_device
 from daskprep.loader.lengths import Trimming
 from daskprep.loader.pipeline import RowTally, Window
 from daskprep.options import SharedOptions
 from daskprep.permutation import Integers
 from daskprep.rows.base import MISSING
+
+if TYPE_CHECKING:
+    from daskprep.loader.augment import Regions, Steps
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Splitter: TypeAlias = Callable[[torch.Tensor, list[int]], Sequence[torch.Tensor] | Sequence[np.ndarray]]
@@ -128,6 +130,20 @@ def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray]) -> li
     return [batch_format(dict(zip(names, row, strict=True))) for row in single_rows]
 
 
+def bind_augment(
+    augment: Mapping[Any, Any] | None,
+    shapes: Mapping[str, tuple[Any, tuple[int, ...]]],
+    learned: Mapping[str, Any],
+    regions: Regions,
+) -> Steps:
+    """Return the steps of the option `augment` by output names; {} for None."""
+    if augment is None:
+        return {}
+    from daskprep.loader.augment import check_augment  # noqa: PLC0415 batches without images do without it
+
+    return check_augment(augment, shapes, learned, regions)
+
+
 @dataclass(frozen=True)
 class BatchBuilder:
     """Callable that splits a window into batches of the outputs `names`, augments and expands them, and formats them.
@@ -175,6 +191,8 @@ class BatchBuilder:
         for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
             batch = dict(zip(names, parts, strict=True))
             if self.augment:
+                from daskprep.loader.augment import augment_batch  # noqa: PLC0415 as above
+
                 rows = window.rows[stop - size : stop]
                 batch = augment_batch(batch, rows, self.seed, epoch, self.augment, self.regions)
                 batch |= {name: self.expand[name](batch[name]) for name in self._augmented_names & self.expand.keys()}

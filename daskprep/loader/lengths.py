@@ -2,91 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.features import Audio, Bag, Feature, Learned, Sequence, Set, Timeseries
+from daskprep.features import Feature, Learned, Sequence
 from daskprep.features.base import all_outputs, kind_with_article
-from daskprep.features.boxes import find_regions
-from daskprep.features.sequence import LearnedSequence
-from daskprep.permutation import Integers
+from daskprep.features.padding import Padding
 from daskprep.storage.reading import read_block
 from daskprep.storage.threads import map_in_threads
 
 LENGTH = "_length"
 
 
-@dataclass(frozen=True)
-class Padding:
-    """The value that pads short rows, such as a token id, and whether it is on their left side."""
-
-    token: Any  # a number, NaN, or an array of numbers for rows with several numbers per item
-    left: bool = False
-    is_bag: bool = False  # whether a row has ids and, below them, their counts
-
-    def lengths(self, ids: np.ndarray) -> Integers:
-        """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
-        ids = ids[:, 0] if self.is_bag else ids
-        rows, width = ids.shape[:2]
-        # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding. Eight flags at a time
-        # take a fifth of the time.
-        is_token = np.zeros((rows, -(-width // 8), 8), bool)
-        flat = is_token.reshape(rows, 8 * is_token.shape[1])[:, :width]
-        if ids.ndim == 2:
-            np.not_equal(ids, self.token, out=flat)
-        else:
-            is_padding = np.isnan(ids) if np.isnan(self.token).any() else np.equal(ids, self.token)
-            flat[...] = ~is_padding.all(axis=2)
-        groups = is_token.view(np.uint64)[:, :, 0] != 0
-        group = groups.argmax(axis=1) if self.left else groups.shape[1] - 1 - groups[:, ::-1].argmax(axis=1)
-        flags = is_token[np.arange(rows), group]
-        if self.left:
-            lengths = width - 8 * group - flags.argmax(axis=1)
-        else:
-            lengths = 8 * group + 8 - flags[:, ::-1].argmax(axis=1)
-        return np.where(flags.any(axis=1), lengths, 0)
-
-    def cut(self, ids: torch.Tensor, width: int) -> torch.Tensor:
-        """Return rows cut to a width, which is at least their length."""
-        if self.is_bag:
-            return ids[:, :, :width]
-        return ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]
-
-
 def find_paddings(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> dict[str, Padding]:
     """Return the padding of each output of token ids that has one."""
-    paddings = {}
-    for name, feature in features.items():
-        if isinstance(feature, Sequence):
-            for suffix in feature.outputs:
-                state = learned[name].of_output(suffix)
-                if isinstance(state, LearnedSequence) and (token := state.vocabulary.specials.padding_id) is not None:
-                    paddings[name + suffix] = Padding(token, feature.padding == "left")
-    return paddings
+    sequences = {name: feature for name, feature in features.items() if isinstance(feature, Sequence)}
+    return find_all_paddings(sequences, learned, expand=True)
 
 
 def find_all_paddings(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], *, expand: bool
 ) -> dict[str, Padding]:
     """Return the padding of each output with padded rows; with `expand`, not of those that become vectors of counts."""
-    paddings = find_paddings(features, learned) | dict.fromkeys(find_regions(features), Padding(math.nan))
-    for name, feature in features.items():
-        if isinstance(feature, Timeseries) and not feature.is_windowed:
-            paddings[name] = Padding(np.float32(feature.padding_number), feature.padding == "left")
-        elif isinstance(feature, Audio):
-            paddings[name] = Padding(feature._padding_frame(learned[name]))  # type: ignore[arg-type]
-        elif isinstance(feature, Set) and (feature.expand_to == "ids" or not expand):
-            paddings[name] = Padding(0)
-        elif isinstance(feature, Bag) and not expand:
-            paddings[name] = Padding(0, is_bag=True)
-    return paddings
+    return {
+        name + suffix: padding
+        for name, feature in features.items()
+        for suffix, padding in feature.paddings(learned[name], expand=expand).items()
+    }
 
 
 def find_padding(split: Split, column: str, option: str, *, expand: bool | None = None) -> Padding:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from torch.utils.data import get_worker_info
@@ -17,12 +17,9 @@ from daskprep.balance import Balance
 from daskprep.dataset import Split
 from daskprep.display import escape_unprintable, format_count, settings_card
 from daskprep.errors import ConfigError, warn
-from daskprep.features.boxes import find_regions
-from daskprep.loader.augment import check_augment
-from daskprep.loader.batch_iterator import (
-    BatchIterator,
-)
-from daskprep.loader.batches import SOURCE_ID, BatchBuilder, make_expanders, select_outputs
+from daskprep.features.media import find_regions
+from daskprep.loader.batch_iterator import BatchIterator, check_same_options
+from daskprep.loader.batches import SOURCE_ID, BatchBuilder, bind_augment, make_expanders, select_outputs
 from daskprep.loader.by_length import LengthSchedule, TokenBatches, TokenSchedule
 from daskprep.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, current_gpu, group_outputs, make_cuda_stream
@@ -30,13 +27,15 @@ from daskprep.loader.lengths import Trimming, find_padding, read_lengths
 from daskprep.loader.media import Medium
 from daskprep.loader.memory import LoaderMemory
 from daskprep.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
-from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition, check_options, check_packing_state
 from daskprep.loader.pipeline import Pipeline, RowTally, Settings
 from daskprep.loader.sampling import Sampling, make_sampling
 from daskprep.loader.source import BlockSource, FileBlocks, LoaderTimes
 from daskprep.options import BatchOptions, SharedOptions, check_count, list_options
 from daskprep.permutation import Integers
 from daskprep.storage import Output
+
+if TYPE_CHECKING:
+    from daskprep.loader.packing import Documents, Packer, Packing, PackingPosition
 
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
@@ -213,10 +212,12 @@ class Loader(BatchIterator):
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._regions = find_regions(dataset.features)
         learned = {} if shared.augment is None else dataset.learned
-        self._augment = check_augment(shared.augment, shapes, learned, self._regions)
+        self._augment = bind_augment(shared.augment, shapes, learned, self._regions)
         self._sampling: Sampling | None = make_sampling(split, balance, weights, self.seed)
         self._packer: Packer | None = None
         if pack is not None:
+            from daskprep.loader.packing import Packer, check_options  # noqa: PLC0415 most loaders do without it
+
             check_options(shared, overfit_batches)
             self._packer = Packer(split, pack, batch_size, drop_last=self.drop_last)
         self._trimming: Trimming | None = None
@@ -237,7 +238,7 @@ class Loader(BatchIterator):
             )
         self.batch_tokens = batch_tokens
         self._token_batches: tuple[int, TokenBatches] | None = None  # epoch, and its batches
-        self._packing_position = PackingPosition()
+        self._packing_position: PackingPosition | None = None  # None: the start
         self._first_batch = 0
         self._buffers = Buffers()
         self._last_settings: Settings | None = None  # settings of the last iteration, for `stats`
@@ -293,7 +294,7 @@ class Loader(BatchIterator):
 
     def _go_to(self, epoch: int, rows_yielded: int = 0, first_batch: int = 0) -> None:
         super()._go_to(epoch, rows_yielded)
-        self._first_batch, self._packing_position = first_batch, PackingPosition()
+        self._first_batch, self._packing_position = first_batch, None
 
     @property
     def _rows(self) -> int:
@@ -441,7 +442,7 @@ class Loader(BatchIterator):
         A worker process, number `offset` of `step`, reads all rows and yields every `step`-th batch.
         """
         [group] = groups = self._make_groups()
-        position = self._packing_position
+        position = self._packing_position or packer.start
         unread = range(position.read, len(schedule))
         make_cuda_stream(self.device)
         pipeline = self._make_pipeline(groups, schedule, unread, DeviceTransfer(None))
@@ -537,7 +538,9 @@ class Loader(BatchIterator):
         """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
         optional: dict[str, Any] = {}
         if self._packer is not None:
-            optional["packing"] = self._packer.state(self._packing_position, self._make_schedule())
+            optional["packing"] = self._packer.state(
+                self._packing_position or self._packer.start, self._make_schedule()
+            )
         if self.group_by_length is not None:
             optional["grouping"] = self._grouping
         return {
@@ -592,7 +595,13 @@ class Loader(BatchIterator):
                 "repeated: open the dataset that the state was saved for (after an append: open_dataset(path, "
                 "version=number)), or restart the epoch"
             )
-        check_packing_state(self._packer, state.get("packing"), self._make_schedule())
+        if (packing := state.get("packing")) is not None and self._packer is not None:
+            check_same_options(packing, self._packer.settings(self._make_schedule()))
+        elif packing is not None or self._packer is not None:
+            was, now = ("with", "without") if self._packer is None else ("without", "with")
+            raise ConfigError(
+                f"the state was saved {was} pack=, but this loader was created {now} it: use the same options"
+            )
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"

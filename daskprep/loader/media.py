@@ -11,13 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.dataset.cache import MediaBlocks
+from daskprep.deferred.decoders import MediaDecoder, decode_cells
 from daskprep.loader.groups import Group
-from daskprep.media.decoding import AudioDecoder, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage.reading import BlockLocation
 
-# Spectra of several rows of audio are computed in one call.
-_MIN_AUDIO_ROWS = 16
 _TASK_ROWS = 32
 _FINAL_TASK_ROWS = 8
 
@@ -127,7 +125,7 @@ class Medium:
     def __init__(self, group: Group, decoder: MediaDecoder) -> None:
         self.group = group
         self._decoder = decoder
-        self._min_rows = _MIN_AUDIO_ROWS if isinstance(decoder, AudioDecoder) else 1
+        self._min_rows = decoder.min_rows
 
     def count_tasks(self, rows: int, min_tasks: int, *, is_last: bool) -> int:
         """Return the number of tasks that decode `rows` rows, from 1 on, and at least `min_tasks` if rows suffice.

@@ -18,7 +18,6 @@ import torch
 
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.loader.batch_iterator import check_same_options
 from daskprep.loader.groups import to_device
 from daskprep.loader.lengths import Padding, find_padding, read_lengths
 from daskprep.loader.order import Schedule, rank_bounds
@@ -142,6 +141,8 @@ class Joiner:
 class Packer:
     """Packing of the documents of a split into batches of `batch_size` rows, for a loader."""
 
+    start = PackingPosition()
+
     def __init__(self, split: Split, packing: Packing, batch_size: int, *, drop_last: bool) -> None:
         """Find the output to pack and its padding; raise ConfigError if `packing` does not suit the split."""
         self.split = split
@@ -240,18 +241,6 @@ def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
     ):
         if is_set:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")
-
-
-def check_packing_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule: Schedule) -> None:
-    """Raise ConfigError if the packing state of a loader has other options than `packer`; None means no packing."""
-    if packer is None or state is None:
-        if packer is not None or state is not None:
-            was, now = ("with", "without") if packer is None else ("without", "with")
-            raise ConfigError(
-                f"the state was saved {was} pack=, but this loader was created {now} it: use the same options"
-            )
-        return
-    check_same_options(state, packer.settings(schedule))
 
 
 def _check_block_size(packing: object) -> int:

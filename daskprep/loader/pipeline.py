@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from daskprep.deferred.decoders import MediaDecoder
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader.groups import Buffers, DeviceTransfer, Group, Tensors, WindowArrays
 from daskprep.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
-from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 from daskprep.storage.threads import InlineExecutor
 

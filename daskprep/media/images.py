@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from daskprep.deferred.cells import parse_npy
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import gpu, pixels
-from daskprep.media.cells import parse_npy
 from daskprep.media.pixels import Array, Encoded, Pixels
 from daskprep.storage.checksum import json_sha256
 from daskprep.storage.security import require_safe

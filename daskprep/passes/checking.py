@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from daskprep.display import align_columns, format_count, format_number, format_share
-from daskprep.errors import CheckError, ColumnError, ConfigError, did_you_mean
+from daskprep.errors import CheckError, ColumnError
 from daskprep.features.base import Contract, Learned, TrainingCounts, drops_missing, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
 from daskprep.kernels import only_where, plain_values
@@ -39,7 +38,6 @@ FORMAT, FORMAT_VERSION = "daskprep-check", 1
 Severity = Literal["error", "warning"]
 _SUBWORDS = ("bpe", "wordpiece", "unigram")  # their vocabularies have no counts of words
 ByBin = Literal["all", "sample"] | None
-ContractT = TypeVar("ContractT", bound=Contract)
 _MIN_SAMPLE = 1_024
 _RARE = 2  # training rows of a value that another sample may well lack
 KINDS = ("column", "type", *CELL_KINDS, "range", "values", "hours", "rows")  # of findings
@@ -145,29 +143,6 @@ class CellTally(Summary):
     range: Range  # of values outside the range of the fit
 
 
-def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
-    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
-    _, tallies = _tally(features, learned, source, all_rows=True)
-    counts = [[getattr(tallies[name], key) for key in ("rows", *CELL_KINDS)] for name in features]
-    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
-
-
-def check_source(
-    features: Mapping[str, Contract],
-    learned: Mapping[str, Any],
-    source: Source,
-    absent: Mapping[str, str],
-    ignore: Collection[str] = (),
-) -> CheckResult:
-    """Return the findings about the rows of a source, in one pass, without the kinds in `ignore`.
-
-    `absent` has the missing columns by feature.
-    """
-    present = {name: feature for name, feature in features.items() if name not in absent}
-    rows, tallies = _tally(present, learned, source)
-    return compare_tallies(features, learned, rows, tallies, absent, ignore)
-
-
 def compare_tallies(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
@@ -198,28 +173,7 @@ def compare_tallies(
     return CheckResult(rows, tuple(one for one in findings if one.kind not in ignore), tuple(unchecked))
 
 
-def select_checked(
-    features: Mapping[str, ContractT], columns: str | Iterable[str] | None, ignore: str | Iterable[str]
-) -> tuple[dict[str, ContractT], set[str]]:
-    """Return the features to check, and the kinds of findings to leave out; ConfigError for an unknown name.
-
-    Names are of features, or of columns that they read; in `ignore`, also of kinds.
-    """
-    names = [[one] if isinstance(one, str) else list(one) for one in (columns or (), ignore)]
-    read = {column: name for name, feature in features.items() for column in feature.reads(name)}
-    known = read | {name: name for name in features}
-    for option, kinds, listed in zip(("columns", "ignore"), ((), KINDS), names, strict=True):
-        for name in listed:
-            if name not in known and name not in kinds:
-                also = f", nor a kind of finding: {', '.join(kinds)}" if kinds else ""
-                hint = did_you_mean(name, [*known, *kinds])
-                raise ConfigError(f"check: {option}={name!r} is no feature or column{also}.{hint}")
-    chosen, ignored = ({known[name] for name in listed if name in known} for listed in names)
-    kept = {name: one for name, one in features.items() if name not in ignored and (columns is None or name in chosen)}
-    return kept, {name for name in names[1] if name not in known}
-
-
-def _tally(
+def tally_source(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, all_rows: bool = False
 ) -> tuple[int, dict[str, CellTally | str]]:
     """Return the number of rows, and the counts of each feature, or the text of an error for the type of its column.

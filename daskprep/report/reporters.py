@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.dataset import Dataset, Split
+from daskprep.deferred.decoders import Failure
 from daskprep.display import format_count, format_number, format_share, truncate
 from daskprep.features.audio import Audio, LearnedAudio
 from daskprep.features.base import SemanticType
 from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.media.audio import encode_wav
-from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
 from daskprep.report import findings
 from daskprep.report.charts import (

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from daskprep.deferred.decoders import decode_cells
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.base import Contract
 from daskprep.features.media import MediaFeature
-from daskprep.media.decoding import decode_cells
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_fold_numbers
 from daskprep.passes.losses import count_losses

@@ -15,6 +15,7 @@ import numpy as np
 
 from daskprep import partitions
 from daskprep.balance import Balance
+from daskprep.deferred.decoders import MediaDecoder
 from daskprep.display import format_count, join_names
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features import Feature
@@ -23,7 +24,6 @@ from daskprep.features.base import Contract, all_outputs
 from daskprep.features.media import MediaFeature
 from daskprep.loader.batches import BatchFormat, select_outputs
 from daskprep.loader.groups import Group, group_outputs
-from daskprep.media.decoding import MediaDecoder
 from daskprep.options import SharedOptions
 from daskprep.passes.assignment import Assignment, DroppedCells
 from daskprep.passes.contexts import add_first_rows, fold_columns

@@ -16,13 +16,12 @@ from torch.utils.data import get_worker_info
 from daskprep import partitions
 from daskprep.display import format_bytes, format_count, settings_card
 from daskprep.errors import ConfigError, check_names, did_you_mean, warn
-from daskprep.features.boxes import find_regions
-from daskprep.loader.augment import check_augment
+from daskprep.features.media import find_regions
 from daskprep.loader.batch_iterator import (
     BatchIterator,
     check_same_options,
 )
-from daskprep.loader.batches import BatchBuilder, make_expanders
+from daskprep.loader.batches import BatchBuilder, bind_augment, make_expanders
 from daskprep.loader.groups import DeviceTransfer
 from daskprep.loader.lengths import Trimming
 from daskprep.loader.media import Medium
@@ -141,7 +140,7 @@ class Stream(BatchIterator):
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expanders = make_expanders(recipe.features, contents.learned, shapes if self.expand else ())
         regions = find_regions(recipe.features)
-        augment = check_augment(shared.augment, shapes, contents.learned, regions)
+        augment = bind_augment(shared.augment, shapes, contents.learned, regions)
         trimming = None
         if shared.trim:
             trimming = Trimming.of(

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ConfigError, DatasetExistsError, MissingPackageError, did_you_mean
-from daskprep.loader import Packing
+from daskprep.loader.packing import Packing
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import as_source, prepared
 from daskprep.storage.security import check_function_name, import_function

@@ -10,8 +10,8 @@ from typing import Any, Unpack
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.display import join_names
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader import Packing
 from daskprep.loader.batch_iterator import Ranks
+from daskprep.loader.packing import Packing
 from daskprep.options import LoaderOptions, SharedOptions, list_options
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables

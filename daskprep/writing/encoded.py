@@ -34,9 +34,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.deferred.decoders import STORED_TYPE
 from daskprep.features import Feature
 from daskprep.features.base import Loss
-from daskprep.media.decoding import STORED_TYPE
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import add_fold_numbers, fold_columns
 from daskprep.passes.engine import PartitionReader, make_columnless_rows

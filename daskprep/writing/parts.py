@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from daskprep.deferred.decoders import check_failures, decode_cells
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
-from daskprep.media.decoding import check_failures, decode_cells
 from daskprep.permutation import mix
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk, encode_shard
 from daskprep.storage.checksum import Buffer

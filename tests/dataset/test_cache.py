@@ -20,9 +20,9 @@ from distributed import Client
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.dataset.cache import _make_stamp
+from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import encode_png
-from daskprep.media.reader import MediaReader
 from daskprep.storage import Folder
 
 ROWS = 100

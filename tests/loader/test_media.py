@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.dataset import Dataset, Split
+from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
 from daskprep.loader.cached import CachedBlocks, CachedMedia, CachePolicy
@@ -29,9 +30,8 @@ from daskprep.loader.media import Medium, StoredMedia
 from daskprep.loader.order import EpochBlocks, Schedule
 from daskprep.loader.source import FileBlocks, LoaderTimes, Need, SlotPool
 from daskprep.media.audio import encode_wav
-from daskprep.media.decoding import AudioDecoder, ImageDecoder
+from daskprep.media.decoders import AudioDecoder, ImageDecoder
 from daskprep.media.pixels import encode_png
-from daskprep.media.reader import MediaReader
 from daskprep.storage import Folder
 
 ROWS = 400

@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from daskprep.deferred.cells import CELL_TYPE, MediaKind, convert_media_column, convert_media_objects
 from daskprep.errors import ColumnError
-from daskprep.media.cells import CELL_TYPE, MediaKind, convert_media_column, convert_media_objects
 from daskprep.media.pixels import encode_png
 
 SOUND = np.linspace(-0.5, 0.5, 40, dtype="float32")

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from daskprep.deferred.cells import convert_media_column
+from daskprep.deferred.decoders import STORED_TYPE, Failure, MediaDecoder
+from daskprep.deferred.reader import MediaReader
 from daskprep.media import decoding
 from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
-from daskprep.media.cells import convert_media_column
-from daskprep.media.decoding import STORED_TYPE, AudioDecoder, Failure, ImageDecoder, MediaDecoder
+from daskprep.media.decoders import AudioDecoder, ImageDecoder
 from daskprep.media.images import ImageRecipe, decode_image
 from daskprep.media.pixels import encode_png
-from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import compute_features
 
 RECIPE = ImageRecipe(3, 4, 3)

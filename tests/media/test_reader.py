@@ -17,9 +17,9 @@ import fsspec
 import pyarrow as pa
 import pytest
 
+from daskprep.deferred.cells import CELL_TYPE, convert_media_column
+from daskprep.deferred.reader import MediaReader, name_by_content, save_cell_bytes
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.cells import CELL_TYPE, convert_media_column
-from daskprep.media.reader import MediaReader, name_by_content, save_cell_bytes
 from daskprep.storage import Folder
 
 LIMIT = 1_000

@@ -20,8 +20,8 @@ from tokenizers import Tokenizer, models
 import daskprep as dp
 from daskprep import pretrained, serving
 from daskprep.cli import program
+from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.reader import MediaReader
 from daskprep.storage.security import UntrustedPath
 
 

@@ -20,8 +20,8 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
+from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError
-from daskprep.media.reader import MediaReader
 from daskprep.storage import Folder
 
 ROWS = 120

@@ -19,6 +19,7 @@ Arrays that may be either are .npy files with a rate of 0 until a feature encode
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -314,10 +315,9 @@ def _encode_image(value: Any) -> _CellContent:
         return _encode_as_png(np.moveaxis(array, 0, -1) if channels_first else array)
     if not is_pillow(value):
         raise MediaError
-    from daskprep.media.pixels import convert_pillow_errors, find_source_file  # noqa: PLC0415 paths need no Pillow
-
-    with convert_pillow_errors():  # Pillow may read the file only now
-        path = find_source_file(value)
+    pixels = _codec("pixels")
+    with pixels.convert_pillow_errors():  # Pillow may read the file only now
+        path = pixels.find_source_file(value)
         return _encode_as_png(value) if path is None else _CellContent(path=_check_utf8(path))
 
 
@@ -347,21 +347,23 @@ def _to_array(value: Any) -> np.ndarray:
 
 
 def _encode_as_png(image: Any) -> _CellContent:
-    from daskprep.media.pixels import encode_png  # noqa: PLC0415 as above
-
-    return _CellContent(data=encode_png(image))
+    return _CellContent(data=_codec("pixels").encode_png(image))
 
 
 def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellContent:
     """Return samples as WAV, or the `path` of equal ones."""
-    from daskprep.media.audio import encode_wav, matches_wav_file  # noqa: PLC0415 as above
-
+    audio = _codec("audio")
     if rate is None:
         raise MediaError(_NO_RATE)
     if not isinstance(rate, int | float | np.integer | np.floating) or not float(rate).is_integer():
         raise MediaError(f"a sampling rate of {rate!r}: expected an integer, in samples per second")
     samples_per_second = int(rate)
-    wav = encode_wav(_to_array(samples), samples_per_second)
-    if isinstance(path, str) and os.path.isfile(path) and matches_wav_file(path, wav):  # noqa: PTH113 as below
+    wav = audio.encode_wav(_to_array(samples), samples_per_second)
+    if isinstance(path, str) and os.path.isfile(path) and audio.matches_wav_file(path, wav):  # noqa: PTH113 as below
         return _CellContent(path=os.path.abspath(path), rate=samples_per_second)  # noqa: PTH100 a Path would tidy it up
     return _CellContent(data=wav, rate=samples_per_second)
+
+
+def _codec(name: str) -> Any:
+    """Return the module of `daskprep.media` that encodes objects; paths and bytes do without it."""
+    return importlib.import_module(f"daskprep.media.{name}")

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.deferred.cells import CELL_TYPE, MediaKind
 from daskprep.errors import ConfigError, MediaError, StorageError
-from daskprep.media.cells import CELL_TYPE, MediaKind
 from daskprep.storage.checksum import Buffer, byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import READ_FLAGS, LocalFiles
