@@ -38,7 +38,7 @@ class MediaDecoder(ABC):
 
     dtype: ClassVar[str]
     max_threads: ClassVar[int] = 16  # number of threads beyond which decoding is no faster
-    min_rows: ClassVar[int] = 1  # for which a task of its own is worth while
+    min_rows: ClassVar[int] = 1  # for which a separate task pays off
     reader: MediaReader
     # Whether the caller raises for failures or uses fill values; `decode` returns failures and fills in both cases.
     on_error: Literal["raise", "fill"]
