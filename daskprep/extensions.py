@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.utils.metaestimators import available_if
 
 from daskprep.errors import check_names
-from daskprep.options import LoaderOptions, SharedOptions, StreamOptions, WriteOptions, list_options
+from daskprep.options import LoaderOptions, Options, SharedOptions, StreamOptions, WriteOptions, list_options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -292,7 +292,7 @@ class PreprocessorMethods:
 
         return grow(self, frame, storage_options, workers, progress)
 
-    @list_options(WriteOptions)
+    @list_options(WriteOptions, Options)
     def append(
         self: Any,
         frame: Rows,
@@ -516,7 +516,6 @@ class DatasetMethods:
         [20.0, 15.0, 10.0]
         """
         from daskprep.writing.adding import add_output
-        from daskprep.writing.versions import Options
 
         options = Options(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
         return add_output(self, name, feature, rows, options)

@@ -8,13 +8,16 @@ import numbers
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 
 from daskprep.balance import Balance
 from daskprep.errors import ConfigError
+from daskprep.parametrized import is_integer
+from daskprep.progress import Progress
+from daskprep.storage.layout import Layout
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +124,55 @@ class WriteOptions(TypedDict, total=False):
     workers: Workers
     progress: bool | None
     storage_options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Values of `WriteOptions`, and the folder for temporary files."""
+
+    shuffle: bool = False
+    seed: int = 0
+    block_rows: int | None = None
+    compression: Compression = "lz4"
+    shards: bool | None = None
+    overwrite: bool = False
+    version: str | None = None
+    memory: str | int | None = None
+    workers: Workers = None
+    progress: bool | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # credentials
+    scratch: str | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError for the first option with an invalid value."""
+        Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
+        Progress(self.progress)
+        is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
+        for name, is_valid, expected in (
+            ("scratch", is_local, "a local folder that all workers can access"),
+            ("shuffle", isinstance(self.shuffle, bool), "True or False"),
+            ("overwrite", isinstance(self.overwrite, bool), "True or False"),
+            ("shards", isinstance(self.shards, bool | None), "True, False, or None to choose by the store"),
+            ("seed", is_integer(self.seed), "an integer"),
+            ("version", isinstance(self.version, str | None), 'text, for example "2024-06-01"'),
+        ):
+            if not is_valid:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
+
+    @property
+    def source_options(self) -> dict[str, Any]:
+        """Options for `as_source`."""
+        return {"storage_options": self.storage_options, "scratch": self.scratch}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options that determine the bytes of the dataset, as JSON values."""
+        return {
+            "block_rows": self.block_rows,
+            "compression": self.compression,
+            "shuffle_seed": int(self.seed) if self.shuffle else None,
+            **({"shards": True} if self.shards else {}),
+        }
 
 
 class BatchOptions(TypedDict, total=False):

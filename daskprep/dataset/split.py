@@ -222,7 +222,7 @@ class Split(SplitMethods):
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Return a list of rows in the format for models, which a torch DataLoader collates."""
         label = f'split "{self.name}" of {self.dataset.url}'
-        return self._for_model(self._read(None, resolve_rows(rows, len(self), label)))  # type: ignore[no-any-return]
+        return self._for_model(self._read(None, resolve_rows(rows, len(self), label)))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row as encoded values by output, reading a block at a time."""

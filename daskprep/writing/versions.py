@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from daskprep.balance import Balance
@@ -16,18 +16,15 @@ from daskprep.display import format_count
 from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
-from daskprep.parametrized import is_integer
-from daskprep.partitions import Workers
+from daskprep.options import Options
 from daskprep.passes.contexts import unparsed_columns
 from daskprep.passes.reviewing import OnFindings
-from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.split import Splitter
 from daskprep.state import METADATA, state_files
-from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import json_sha256
 from daskprep.storage.files import Folder
-from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS, Layout
+from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import (
     APPENDED,
     MANIFEST,
@@ -67,55 +64,6 @@ class Recipe:
     def raw_columns(self) -> list[str]:
         """The columns that are needed unparsed: for split, balance and folds, and to learn."""
         return unparsed_columns(self.features, self.split, self.balance, is_fitted=self.learned is not None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Values of `WriteOptions`, and the folder for temporary files."""
-
-    shuffle: bool = False
-    seed: int = 0
-    block_rows: int | None = None
-    compression: Compression = "lz4"
-    shards: bool | None = None
-    overwrite: bool = False
-    version: str | None = None
-    memory: str | int | None = None
-    workers: Workers = None
-    progress: bool | None = None
-    storage_options: Mapping[str, Any] | None = field(default=None, repr=False)  # credentials
-    scratch: str | None = None
-
-    def check(self) -> None:
-        """Raise ConfigError for the first option with an invalid value."""
-        Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
-        Progress(self.progress)
-        is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
-        for name, is_valid, expected in (
-            ("scratch", is_local, "a local folder that all workers can access"),
-            ("shuffle", isinstance(self.shuffle, bool), "True or False"),
-            ("overwrite", isinstance(self.overwrite, bool), "True or False"),
-            ("shards", isinstance(self.shards, bool | None), "True, False, or None to choose by the store"),
-            ("seed", is_integer(self.seed), "an integer"),
-            ("version", isinstance(self.version, str | None), 'text, for example "2024-06-01"'),
-        ):
-            if not is_valid:
-                raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
-
-    @property
-    def source_options(self) -> dict[str, Any]:
-        """Options for `as_source`."""
-        return {"storage_options": self.storage_options, "scratch": self.scratch}
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The options that determine the bytes of the dataset, as JSON values."""
-        return {
-            "block_rows": self.block_rows,
-            "compression": self.compression,
-            "shuffle_seed": int(self.seed) if self.shuffle else None,
-            **({"shards": True} if self.shards else {}),
-        }
 
 
 def resolved_record(record: Any) -> Any:
