@@ -91,7 +91,7 @@ def parameters(kind: str) -> dict[str, list[Any]]:
 def programs(kind: str, *, alone: bool) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield a parameter and parameters to set: each of its values, alone or with random values of two others."""
     values, chance = parameters(kind), random.Random(kind)
-    base = {"target": "y"} if kind == "target_encoding" else {}
+    base = {"target_encoding": {"target": "y"}, "text_components": {"size": 3}}.get(kind, {})
     for name, value in ((name, value) for name, own in values.items() for value in own):
         others = [] if alone else chance.sample(sorted(values), 2)
         yield name, base | {other: chance.choice(values[other]) for other in others} | {name: value}

@@ -165,7 +165,7 @@ def join_short(batches, batch_size):
     return [*batches[:-2], batches[-2] | batches[-1]] if ROWS % batch_size < 4 else batches
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     batch_size=st.sampled_from([16, 32, 48, 96]),
     streams=st.sampled_from([4, 8, 16]),

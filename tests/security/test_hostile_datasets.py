@@ -518,7 +518,7 @@ def run_attacks(intact: Path, names: list[str], amount: str) -> Iterator[dict[st
     yield from found
 
 
-@pytest.mark.parametrize(("amount", "step"), [("reading", 5), pytest.param("all", one_in(2), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("amount", "step"), [("reading", 8), pytest.param("all", one_in(2), marks=pytest.mark.slow)])
 def test_hostile_datasets_access_nothing_outside_and_raise_our_errors(intact: Path, amount: str, step: int) -> None:
     before, attacks = tree(intact / "decoy"), list(ATTACKS)[::step]
     found = list(run_attacks(intact, attacks, amount))

@@ -36,6 +36,8 @@ def test_resume_after_any_batch_neither_loses_nor_repeats_rows(simple, parts, nu
     for stop, _ in enumerate(stream, start=1):
         if stop == len(whole):
             break
+        if options and stop % 4:  # every fourth batch has each number of ranks too
+            continue
         left = resumed(simple, parts, stream.state_dict(), numbers, 1 + stop % 3, epochs=2, **options)
         for one, other in zip(left, whole[stop:], strict=True):
             np.testing.assert_array_equal(one, other)

@@ -117,7 +117,7 @@ def test_order_differs_by_seed_and_window(prep, parts, numbers, changed):
 def test_global_batches_do_not_depend_on_ranks(simple, parts, numbers, batch_size, drop_last):
     options = {"row_ids": True, "window": WINDOW, "drop_last": drop_last, "epochs": 2, "uneven": True}
     alone = numbers(simple.stream(parts, batch_size, **options))
-    for world in (2, 3, 4, 5, 7):
+    for world in (2, 3, 7):
         streams = [simple.stream(parts, batch_size, rank=rank, world_size=world, **options) for rank in range(world)]
         ranks = [numbers(stream) for stream in streams]
         assert {len(rank) for rank in ranks} == {len(alone)} == {len(streams[0])}

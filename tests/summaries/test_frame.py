@@ -76,7 +76,7 @@ def test_sums_per_fold_are_the_same_from_files(tmp_path_factory, folds, limit):
         assert [fields(state.limit_memory(folder)) for state in states] == expected
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     partitions=st.lists(
         st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=4, max_size=4), max_size=3

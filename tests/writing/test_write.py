@@ -91,7 +91,6 @@ def test_bytes_do_not_depend_on_partitions(
     options, shuffle = case
     frames = [
         folded,
-        dd.from_pandas(folded, npartitions=1),
         dd.from_pandas(folded, npartitions=7, sort=False),
         dd.from_map(lambda rows: folded.iloc[rows], [slice(0), slice(0, 9), slice(9, 9), slice(9, None), slice(0)]),
     ]
