@@ -34,9 +34,10 @@ else:
         """BaseEstimator whose constructor suggests names for unknown parameters."""
 
         def __new__(cls, *args: Any, **parameters: Any) -> Self:
-            known = inspect.signature(cls.__init__).parameters
-            if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
-                check_names(cls.__name__, parameters, [name for name in known if name != "self"])
+            if not parameters.keys() <= getattr(cls.__init__, "__annotations__", {}).keys():  # signatures are slow
+                known = inspect.signature(cls.__init__).parameters
+                if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+                    check_names(cls.__name__, parameters, [name for name in known if name != "self"])
             return super().__new__(cls)
 
     class Transformer(TransformerMixin, Estimator, auto_wrap_output_keys=None):
