@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,13 @@ def make_key(seed: int, *parts: str | int) -> int:
     numbers_and_names = [part if isinstance(part, str) else int(part) for part in (seed, *parts)]
     text = json.dumps(numbers_and_names, ensure_ascii=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")
+
+
+def make_keys(seed: int, name: str, numbers: Iterable[int], *parts: int) -> Uint64Array:
+    """Return ``make_key(seed, name, number, *parts)`` for each of `numbers`, several times as fast."""
+    start, end = f'[{seed},"{name}",', "".join(f",{part}" for part in parts) + "]"
+    digests = [hashlib.sha256(f"{start}{number}{end}".encode()).digest()[:8] for number in numbers]
+    return np.frombuffer(b"".join(digests), np.dtype("<u8")).astype(np.uint64)
 
 
 def hash_strings(strings: pa.Array, key: int) -> Uint64Array:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, permute
+from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, make_keys, permute
 
 SIZES = [*range(40), 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4097, 65_537]
 sizes = st.integers(1, 2**62)
@@ -19,6 +19,12 @@ keys = st.integers(0, 2**64 - 1)
 
 
 # If one of the next three tests fails, existing datasets would be split and ordered differently.
+
+
+@pytest.mark.parametrize("parts", [(), (7,), (0, 2**40)])
+def test_make_keys_equals_make_key(parts):
+    expected = [make_key(2**63, "rows", number, *parts) for number in range(5)]
+    assert make_keys(2**63, "rows", range(5), *parts).tolist() == expected
 
 
 def test_make_key_does_not_change_between_releases():

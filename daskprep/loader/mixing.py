@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from daskprep.loader.order import EpochBlocks, Schedule, WindowPlan, count_until_dealt, deal, runs, split_runs
-from daskprep.permutation import Integers, make_key, permute
+from daskprep.permutation import Integers, make_key, make_keys, permute
 
 _TABLE_BATCHES = 256
 _CACHED_ORDERS = 4  # for each source
@@ -208,8 +208,7 @@ class MixBlocks(EpochBlocks):
         if self.shuffle and count > 1:
             # Sources with the same rows, such as images and their captions, must not be in the same order.
             seed = make_key(self.seed, "source", self.names[source], self.epoch)
-            epoch_keys = np.array([make_key(seed, kind, epoch, *keys) for epoch in epochs], np.uint64)
-            numbers = permute(numbers, count, np.repeat(epoch_keys, count))
+            numbers = permute(numbers, count, np.repeat(make_keys(seed, kind, epochs, *keys), count))
         return numbers.reshape(len(epochs), count)
 
 

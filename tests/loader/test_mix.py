@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import random
+import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import islice
@@ -236,6 +237,38 @@ def test_blocks_of_small_sources_are_read_once_for_many_epochs(sources, tmp_path
     again = dp.Mix(splits, 32, **options)
     again.load_state_dict(json.loads(json.dumps(later.state_dict())))
     assert torch.equal(take(again, 5)[4]["n"], batches[5]["n"])
+
+
+def count_calls(batches, count):
+    """Return the number of Python functions that are called until `count` batches are yielded."""
+    calls = [0]
+
+    def add(frame, event, argument):
+        calls[0] += event == "call"
+
+    sys.setprofile(add)
+    try:
+        for _ in islice(batches, count):
+            pass
+    finally:
+        sys.setprofile(None)
+    return calls[0]
+
+
+def test_batches_of_tiny_sources_take_no_more_calls(tmp_path):
+    prep = dp.Preprocessor({"n": dp.Number(normalization=None)}, split=None).fit(pd.DataFrame({"n": [0.0, 1.0]}))
+
+    def write(rows):
+        frame = pd.DataFrame({"n": np.arange(float(rows))})
+        return prep.write(frame, tmp_path / f"{rows}.dp", block_rows=1_024)["train"]
+
+    large, calls = write(20_000), {}
+    for rows in (1, 3, 10, 1_000):
+        mix = dp.Mix({"small": write(rows), "large": large}, 64, weights={"small": 1, "large": 1}, prefetch_size=0)
+        batches = iter(mix)
+        count_calls(batches, 100)
+        calls[rows] = count_calls(batches, 1_000)
+    assert max(calls.values()) <= 1.1 * calls[1_000], calls
 
 
 @pytest.mark.parametrize("world", [1, 3])
