@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from structure import PACKAGE, ROOMS, room_of
+
+from tests.structure import PACKAGE, ROOMS, find_circles, join_imports, read_imports, room_of
 
 CALLS = {
     "media": "dp.Image()",
@@ -37,6 +38,10 @@ def test_every_room_is_taken_out():
     assert CALLS.keys() == ROOMS.keys()
     rooms = {room_of(path) for path in PACKAGE.rglob("*.py")}
     assert rooms == {*ROOMS, "core"}
+
+
+def test_no_module_imports_what_imports_it():
+    assert find_circles(join_imports(read_imports())) == []
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ import daskprep as dp
 from daskprep.dataset import Dataset, Split
 from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
-from daskprep.loader import RandomCrop
+from daskprep.loader.augment import RandomCrop
 from daskprep.loader.cached import CachedBlocks, CachedMedia, CachePolicy
 from daskprep.loader.groups import Buffers, group_outputs
 from daskprep.loader.media import Medium, StoredMedia

@@ -15,7 +15,7 @@ import pytest
 from daskprep.deferred.cells import convert_media_column
 from daskprep.deferred.decoders import STORED_TYPE, Failure, MediaDecoder
 from daskprep.deferred.reader import MediaReader
-from daskprep.media import decoding
+from daskprep.media import decoders as decoding
 from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
 from daskprep.media.decoders import AudioDecoder, ImageDecoder
 from daskprep.media.images import ImageRecipe, decode_image
