@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
@@ -33,7 +32,7 @@ class Failure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MediaDecoder(ABC):
+class MediaDecoder:
     """Base class of thread-safe decoders to rows of one shape."""
 
     dtype: ClassVar[str]
@@ -62,9 +61,14 @@ class MediaDecoder(ABC):
             out[failure.row] = self._fill_value(self.broken)
         return failures
 
-    @abstractmethod
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         """Decode the cells that are not missing, and append to `failures`."""
+        for row, values in self._apply_each(cells, lambda content, _: self.decode_file(content), failures):
+            out[row] = values
+
+    def decode_file(self, content: pa.Buffer | bytes) -> Any:
+        """Return the row of a file; raise MediaError if it cannot be decoded."""
+        raise NotImplementedError
 
     def _fill_value(self, value: Any) -> Any:
         """Return `missing` or `broken` as a value that broadcasts to a row."""
@@ -73,9 +77,9 @@ class MediaDecoder(ABC):
     def digest(self, **parameters: Any) -> str:
         """Return the SHA-256 of all parameters that the decoded values depend on."""
         broken = self.broken if self.on_error == "fill" else None
-        return json_sha256({"recipe": self.recipe.digest(), "fill": [self.missing, broken]} | parameters)
+        recipe = self.recipe.digest() if hasattr(self.recipe, "digest") else self.recipe
+        return json_sha256({"recipe": recipe, "fill": [self.missing, broken]} | parameters)
 
-    @abstractmethod
     def prepare(self) -> None:
         """Import libraries and compute tables before the first cell."""
 
@@ -83,14 +87,14 @@ class MediaDecoder(ABC):
         """Return cells with bytes in place of paths, and the failures."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in self._apply_each(cells, lambda content, _: self._pack_content(content), failures):
+        for row, content in self._apply_each(cells, lambda content, _: self.pack_file(content), failures):
             # pyarrow 26 leaks views that are converted to arrays.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = only_where(data.is_null(), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
-    def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+    def pack_file(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
         """Return the bytes to store of a file; subclasses may reduce them."""
         return content
 

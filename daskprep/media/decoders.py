@@ -89,7 +89,7 @@ class ImageDecoder(MediaDecoder):
                 "class 0; a larger sample_size finds more colors"
             )
 
-    def _pack_content(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+    def pack_file(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
         return content if self.packing is None else shrink(content, self.recipe, *self.packing)
 
     def _fill_value(self, colour: tuple[int, ...]) -> np.ndarray:
