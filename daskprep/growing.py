@@ -131,7 +131,7 @@ def _warn_about_earlier_rows(split: Splitter | None, features: Mapping[str, Feat
         problem = f'a group of "{group}" may be in several splits: use HashSplit("{group}") from the first write on, or'
     if problem:
         warn(f'append splits new rows separately, so {problem} name the split, as in append({{"train": rows}}, path)')
-    windows = [f'"{name}"' for name, feature in features.items() if getattr(feature, "is_windowed", False)]
+    windows = [f'"{name}"' for name, feature in features.items() if feature._window_groups]
     if windows:
         warn(
             f"windows of {', '.join(windows)} do not reach from appended rows to earlier ones, which are padding. "

@@ -267,6 +267,7 @@ def features() -> dict[str, Any]:
         "series_comma": dp.Timeseries(tokenizer="comma", padding="left", column="series"),
         "series_underscore": dp.Timeseries(tokenizer="underscore", fill_value="1_2", column="series"),
         "window": dp.Timeseries(window_size=3, padding_value=0.0, column="count"),
+        "past": dp.History(last=3, column="text"),
         "point": dp.Vector(vector_size=2, fill_value="0 1"),
         "seen": "date",
         "seen_format": dp.Date(datetime_format="%d.%m.%Y", column="day"),

@@ -38,7 +38,7 @@ ROOMS = {
     "predictions": "predictions.py",
     "Ludwig and YAML": "ludwig.py config.py",
     "object stores": "storage/remote_files.py",
-    "time series and places": "features/timeseries.py features/h3.py rows/h3.py",
+    "time series and places": "features/timeseries.py features/history.py features/h3.py rows/h3.py",
     "testing": "testing.py",
 }
 """Patterns of the files of each part that is not of the core."""

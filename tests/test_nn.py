@@ -51,6 +51,7 @@ TYPES = {
     "set_ids": (dp.Set(column="words", expand_to="ids"), 4),
     "bag": (dp.Bag(column="words"), 4),
     "sequence": (dp.Sequence(column="words"), 4),
+    "history": (dp.History(column="city", last=4), 4),
     "left": (dp.Sequence(column="words", padding="left"), 4),
     "text": (dp.Text(column="words", level="both", missing_indicator=True), 10),
     "text_components": (dp.TextComponents(column="row", size=3), 3),

@@ -28,16 +28,17 @@ if TYPE_CHECKING:
     from daskprep.features.audio import Audio
     from daskprep.features.boxes import Boxes, Keypoints
     from daskprep.features.h3 import H3
+    from daskprep.features.history import History
     from daskprep.features.image import Image
     from daskprep.features.timeseries import Timeseries
 
 _EXTENSIONS = {
-    "timeseries": ("Timeseries",), "h3": ("H3",), "image": ("Image",), "audio": ("Audio",),
+    "history": ("History",), "timeseries": ("Timeseries",), "h3": ("H3",), "image": ("Image",), "audio": ("Audio",),
     "boxes": ("Boxes", "Keypoints"),
 }  # fmt: skip
 _NAMES = (
-    "Binary", "Number", "Category", "TargetEncoding", "Set", "Bag", "Sequence", "Text", "TextComponents", "Timeseries",
-    "Vector", "Date", "H3", "Image", "Audio", "Boxes", "Keypoints", "Embedding", "Weight",
+    "Binary", "Number", "Category", "TargetEncoding", "Set", "Bag", "Sequence", "History", "Text", "TextComponents",
+    "Timeseries", "Vector", "Date", "H3", "Image", "Audio", "Boxes", "Keypoints", "Embedding", "Weight",
 )  # fmt: skip
 
 for _module, _names in _EXTENSIONS.items():

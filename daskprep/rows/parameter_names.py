@@ -15,7 +15,7 @@ REMOVED: Mapping[str, Mapping[str, Any]] = {
         "infer_image_num_channels": True, "infer_image_dimensions": True, "infer_image_max_height": 256,
         "infer_image_max_width": 256, "requires_equal_dimensions": False, "infer_image_num_classes": False,
     },
-    "sequence": _SYMBOLS, "text": _SYMBOLS,
+    "sequence": _SYMBOLS, "history": _SYMBOLS, "text": _SYMBOLS,
 }  # fmt: skip
 LUDWIG_SYMBOLS: dict[Literal["padding", "unknown", "start", "stop"], str] = {
     "stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>",

@@ -68,7 +68,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair, whic
 _LOCATION_KEYS = frozenset({"base_dir", "lazy_cache_dir", "cache_dir"})
 # Learned lengths of rows.
 _LENGTH_KEYS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
-TYPES_WITH_LENGTH = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
+TYPES_WITH_LENGTH = frozenset({"category", "set", "bag", "sequence", "history", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
 _ULPS = 4
 _ALTERED_HINT = "the file was altered after it was saved: restore it, or save the Preprocessor again"

@@ -11,14 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from daskprep.errors import ColumnError
 from daskprep.rows.base import Arrays, Parameters, RowEncoder, Strategy, Truncation, VocabularyValues, smallest_uint
 from daskprep.rows.cells import LIST_TYPES, text_of
-from daskprep.rows.typed import Count, Length, later
+from daskprep.rows.typed import AtLeast, Count, Length, later
 
 TokenizeFunction = Callable[[str], list[str] | None]
 
@@ -303,6 +303,20 @@ class SequenceParameters(TokenParameters):
     truncation: Truncation = later("keep_start", rows=True)
     add_start_stop: bool = False
     special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class HistoryParameters(SequenceParameters):
+    """Parameters of `History`."""
+
+    by: str | None = None
+    time: str | None = None
+    last: Annotated[int, AtLeast(1, 1 << 20)] = 50
+    tokenizer: str | Callable[..., Any] = "untokenized"
+    truncation: Truncation = "keep_end"
+
+    def reads(self, name: str) -> list[str]:
+        return [*super().reads(name), *(one for one in (self.by, self.time) if one is not None)]
 
 
 class SequenceRowEncoder(TokenRowEncoder):

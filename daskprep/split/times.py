@@ -424,6 +424,16 @@ class _TimeReader:
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
 
 
+def read_times(cells: pa.Array, column: str) -> pa.Array:
+    """Return cells of a column as integer times; ColumnError for a missing or unreadable one."""
+    times, bad, _ = _TimeReader(column, None).read(pa.table({column: cells}), None)
+    if bad.any():
+        raise ColumnError(
+            f'Column "{column}": {format_count(int(bad.sum()), "row")} without a readable time: drop them'
+        )
+    return pa.array(times)
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 

@@ -16,8 +16,8 @@ from daskprep.features import FEATURES, Learned
 from daskprep.summaries import Range, Summary
 from daskprep.testing import check_feature
 
-# Weights refuse odd cells, boxes need an image, and embeddings a function.
-_OTHERS = ("weight", "target_encoding", "boxes", "keypoints", "embedding")
+# Weights refuse odd cells, histories are of other rows, boxes need an image, and embeddings a function.
+_OTHERS = ("weight", "target_encoding", "history", "boxes", "keypoints", "embedding")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind not in _OTHERS])
@@ -25,9 +25,10 @@ def test_builtin_type_passes(kind):
     check_feature(FEATURES[kind]())
 
 
-def test_target_encoding_fails_only_decode():
+@pytest.mark.parametrize("feature", [dp.TargetEncoding(encoding="count"), dp.History(last=2)], ids=repr)
+def test_encodings_without_the_cell_fail_only_decode(feature):
     with pytest.raises(ContractError, match='fails the check "decode"'):
-        check_feature(dp.TargetEncoding(encoding="count"))
+        check_feature(feature)
 
 
 @pytest.mark.parametrize(
