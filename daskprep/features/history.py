@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from daskprep import kernels
 from daskprep.display import format_count
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Loss, TrainingCounts
 from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import NeighbourImputer
+from daskprep.features.parameters import default_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import TokenSummary
@@ -27,6 +28,13 @@ from daskprep.sources.cells import as_text
 from daskprep.split.times import SeriesOrder, read_times
 
 _FIELDS = ["tokens", "group", "time"]
+_UNUSED = {
+    "sequence_length": "rows have the length `last`",
+    "max_sequence_length": "rows have the length `last`",
+    "missing_value_strategy": "a missing value is left out of histories",
+    "fill_value": "a missing value is left out of histories",
+    "missing_indicator": "no history is missing",
+}
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,9 @@ class History(HistoryParameters, SequenceFeature):
         As for `Sequence`.
     ngram_size, pattern, pretrained_model_name_or_path
         Parameters of the tokenizers "ngram", "regex" and "hf_tokenizer".
-    sequence_length, max_sequence_length, missing_value_strategy, fill_value
-        Not used: rows have length `last`, and a missing value is left out of histories.
-    missing_indicator : bool
-        Not used: no history is missing.
+    sequence_length, max_sequence_length, missing_value_strategy, fill_value, missing_indicator
+        Refused unless at their defaults: rows have length `last`, a missing value is left out of histories, and no
+        history is missing.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read is left out or raises `RejectedValueError`.
     column : str or None
@@ -94,6 +101,13 @@ class History(HistoryParameters, SequenceFeature):
     semantic_type = "tokens"
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {"unknown": "keep more by most_common or min_frequency"}
     learns_subwords = False
+
+    def check(self) -> None:
+        """Raise ConfigError for a parameter of `Sequence` that histories have no use for."""
+        super().check()
+        for name, reason in _UNUSED.items():
+            if getattr(self, name) != default_of(type(self), name):
+                raise ConfigError(f"History: {name}={getattr(self, name)!r}: {reason}: leave it out")
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
         """Return structs of tokens, group and time; none is missing, since its own tokens are not in a row."""

@@ -142,3 +142,14 @@ def test_batches_have_lengths_and_become_jagged(tmp_path):
 def test_invalid_parameters_raise():
     with pytest.raises(ConfigError, match="last must be"):
         dp.Preprocessor({"x": dp.History(by="user", last=0)}).fit(pd.DataFrame({"x": ["a"], "user": ["b"]}))
+
+
+@pytest.mark.parametrize(
+    "unused",
+    [{"sequence_length": 3}, {"max_sequence_length": None}, {"fill_value": "pen"}, {"missing_indicator": True}],
+    ids=str,
+)
+def test_parameters_without_effect_raise(unused):
+    [name] = unused
+    with pytest.raises(ConfigError, match=f"{name}=.*leave it out"):
+        dp.Preprocessor({"x": dp.History(by="user", **unused)}).fit(pd.DataFrame({"x": ["a"], "user": ["b"]}))
