@@ -115,7 +115,6 @@ def find_circles(edges: Edges) -> list[list[str]]:
                 circles.append(sorted(stack[start:]))
             del stack[start:]
 
-    sys.setrecursionlimit(10_000)
     for name in sorted(edges):
         if name not in index:
             visit(name)

@@ -271,7 +271,7 @@ class Audio(MediaFeature[LearnedAudio]):
             broken=self._padding,
         )
 
-    def paddings(self, learned: LearnedAudio, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: LearnedAudio, *, expand: bool) -> dict[str, Padding]:
         return {"": Padding(compute_padding(self._make_recipe(learned.sampling_rate, self.num_fft_points)))}
 
     def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:

@@ -233,7 +233,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Expand a batch of encoded rows to the input of a model."""
         return batch
 
-    def paddings(self, learned: LearnedT, *, expand: bool) -> Mapping[str, Padding]:
+    def _paddings(self, learned: LearnedT, *, expand: bool) -> Mapping[str, Padding]:
         """Return the padding of outputs with padded rows, by suffix, which `trim` cuts.
 
         With `expand`, outputs that `expand` makes vectors of counts have none.

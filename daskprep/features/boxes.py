@@ -227,7 +227,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         kept = (~np.isnan(encoded[""]).any(axis=2)).sum(axis=1)
         return {"cut": kept < np.diff(list_offsets(pc.struct_field(parsed, "numbers"))) // self._cell_numbers}
 
-    def paddings(self, learned: LearnedRegions, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: LearnedRegions, *, expand: bool) -> dict[str, Padding]:
         return {"": Padding(math.nan)}
 
     def decode(self, encoded: Any, learned: LearnedRegions) -> pa.Array:

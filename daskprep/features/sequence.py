@@ -344,7 +344,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     def limits(self, learned: LearnedSequence) -> Mapping[str, Bounds]:
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
-    def paddings(self, learned: Any, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: Any, *, expand: bool) -> dict[str, Padding]:
         states = {suffix: learned.of_output(suffix) for suffix in self.outputs}
         return {
             suffix: Padding(token, self.padding == "left")

@@ -140,7 +140,7 @@ class Set(SetParameters, _SetBase):
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
-    def paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
         return {"": Padding(0)} if self.expand_to == "ids" or not expand else {}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
@@ -215,7 +215,7 @@ class Bag(_SetBase):
         max_count = np.iinfo(empty_arrays(self, learned)[""].dtype).max
         return {"": (0, [[len(learned.vocabulary) - 1], [max_count]])}
 
-    def paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: LearnedSet, *, expand: bool) -> dict[str, Padding]:
         return {} if expand else {"": Padding(0, is_bag=True)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:

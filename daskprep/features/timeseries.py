@@ -313,7 +313,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     def _learned_losses(self, learned: LearnedTimeseries) -> Mapping[Loss, int]:
         return {"cut": learned.cut_rows}
 
-    def paddings(self, learned: LearnedTimeseries, *, expand: bool) -> dict[str, Padding]:
+    def _paddings(self, learned: LearnedTimeseries, *, expand: bool) -> dict[str, Padding]:
         return {} if self.is_windowed else {"": Padding(np.float32(self.padding_number), self.padding == "left")}
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:

@@ -33,7 +33,7 @@ def find_all_paddings(
     return {
         name + suffix: padding
         for name, feature in features.items()
-        for suffix, padding in feature.paddings(learned[name], expand=expand).items()
+        for suffix, padding in feature._paddings(learned[name], expand=expand).items()
     }
 
 

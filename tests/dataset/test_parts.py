@@ -31,6 +31,7 @@ TYPES: dict[str, Any] = {
     "bag": dp.Bag(column="tags"),
     "steps": dp.Sequence(column="tags"),
     "review": dp.Text(level="both", column="tags"),
+    "past": dp.History(column="tags", last=3),
     "cell": "h3",
     "photo": dp.Image(height=4, width=4, num_channels=1, pack=True),
 }
@@ -65,9 +66,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         prep.write(table(90, 1_000 * number, few), paths[name], progress=False, block_rows=32)
     prep.grow(table(300, 5_000, many))
     for number, name in enumerate(SOURCES[1:3]):
-        prep.append(
-            table(300, 5_000 + 1_000 * number, many), paths[name], progress=False, block_rows=50, on_findings="ignore"
-        )
+        rows = table(300, 5_000 + 1_000 * number, many)
+        with pytest.warns(UserWarning, match='windows of "past" do not reach'):
+            prep.append(rows, paths[name], progress=False, block_rows=50, on_findings="ignore")
     deleted = dp.open_dataset(paths["deleted"]).delete([0, *range(20, 60)], part=0)
     deleted.delete([*range(50, 100), 299], part=1)
     prep.write(table(50, 9_000, many), paths["new"], progress=False, block_rows=64)

@@ -40,6 +40,7 @@ TOKEN_FEATURES = {
     "both_const": dp.Text(level="both", fill_value="size rows"),
     "idf": dp.Text(compute_idf=True),
     "cut": dp.Sequence(max_sequence_length=1),
+    "history": dp.History(last=3),
     "set": dp.Set(**MODE),
     "small_set": dp.Set(max_size=1),
     "bag": dp.Bag(),
