@@ -193,7 +193,7 @@ class TokenSchedule(LengthSchedule):
         return len(self._starts) - 1
 
     def rows_yielded(self, batches: int) -> int:
-        return self.blocks.rows if batches >= len(self) else int(self._count_dealt(self._starts[batches]))
+        return self.blocks.rows if batches >= len(self) else self._dealt_before(int(self._starts[batches]))
 
     def _plan(self, batches: Integers) -> WindowPlan:
         counts = np.diff(self._starts)[batches]
