@@ -69,7 +69,7 @@ def measure_cost(data: Path, rows: int) -> None:
     """Print the processor seconds of each step of the comparison, and their share of fit_write."""
     from ours_prep import GROUPS, feature_of, first_files
 
-    from daskprep.writing import job, parts
+    from daskprep.dataset.writing import job, parts
 
     seconds: dict[str, float] = {}
 

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 import torch
 
 import daskprep as dp
-from daskprep.loader import loader as loader_module
-from daskprep.loader.groups import DeviceTransfer
+from daskprep.dataset.loader import loader as loader_module
+from daskprep.dataset.loader.groups import DeviceTransfer
 
 GATHERS = ("memory", "device")
 BATCH, VECTOR, NUMBERS = 8_192, 48, 8

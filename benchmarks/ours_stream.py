@@ -155,7 +155,7 @@ def memory(arguments: argparse.Namespace) -> dict[str, Any]:
     ):
         stream = prep.stream(source, arguments.batch, window=arguments.window)
         # Imports of workers do not count.
-        client.run(importlib.import_module, "daskprep.streaming.encoding")
+        client.run(importlib.import_module, "daskprep.extensions.streaming.encoding")
         pids = list(client.run(os.getpid).values())
         with Peak(pids) as peak:
             found = timed(lambda: iter(stream), arguments.epochs, arguments.step, "label")

@@ -40,25 +40,25 @@ from PIL import Image
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
+from daskprep.columns.permutation import make_key, permute
+from daskprep.columns.summaries.moments import Moments
+from daskprep.columns.summaries.quantiles import Quantiles
+from daskprep.columns.summaries.token_counts import TokenCounts, argsort_bytes, token_hashes
+from daskprep.columns.vocabulary import SpecialSymbols, TokenIndex, Vocabulary
+from daskprep.dataset.loader.augment import Draws, Mirror
+from daskprep.extensions.media.audio import read_plain_wav
+from daskprep.extensions.media.pixels import fit
+from daskprep.extensions.report.charts import bin_lengths, draw
 from daskprep.features.date import from_text
-from daskprep.loader.augment import Draws, Mirror
-from daskprep.media.audio import read_plain_wav
-from daskprep.media.pixels import fit
-from daskprep.partitions.dask_internals import Task
-from daskprep.partitions.graphs import reference_results
-from daskprep.permutation import make_key, permute
-from daskprep.report.charts import bin_lengths, draw
 from daskprep.rows.saved import parse_json
 from daskprep.sources import as_source
 from daskprep.sources.cells import Cells, cell_kind
-from daskprep.split import RandomSplit, StratifiedSplit
+from daskprep.sources.partitions.dask_internals import Task
+from daskprep.sources.partitions.graphs import reference_results
+from daskprep.sources.split import RandomSplit, StratifiedSplit
 from daskprep.storage.arrays import Output, chunk_name, decode_chunk, encode_chunk, group_metadata
 from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.threads import InlineExecutor
-from daskprep.summaries.moments import Moments
-from daskprep.summaries.quantiles import Quantiles
-from daskprep.summaries.token_counts import TokenCounts, argsort_bytes, token_hashes
-from daskprep.vocabulary import SpecialSymbols, TokenIndex, Vocabulary
 
 ROWS = 1_000_000
 Call = Callable[[], Any]

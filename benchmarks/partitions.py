@@ -160,7 +160,7 @@ def plan(partitions: int) -> None:
     import cloudpickle
 
     import daskprep as dp
-    from daskprep.partitions import passes
+    from daskprep.sources.partitions import passes
 
     class Planned(BaseException):
         pass
@@ -190,7 +190,7 @@ def simulate(tasks: Sequence[float], workers: int) -> None:
     import dask
     from distributed import Client, LocalCluster
 
-    from daskprep import partitions as passes
+    from daskprep.sources import partitions as passes
 
     each, count = 10, 80 * workers
 
@@ -226,8 +226,8 @@ def merge_wide(columns: int) -> None:
 
     import numpy as np
 
-    from daskprep.partitions import passes
-    from daskprep.summaries import Quantiles
+    from daskprep.columns.summaries import Quantiles
+    from daskprep.sources.partitions import passes
 
     rng = np.random.default_rng(0)
     chunk = passes.split_batches(list(range(columns)), passes._CHUNK_KEYS)[0]

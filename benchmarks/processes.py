@@ -22,9 +22,9 @@ from ours_prep import feature_of
 from peers.common import GROUPS
 
 import daskprep as dp
-from daskprep.partitions.dask_internals import CPU_COUNT
-from daskprep.partitions.schedulers import choose_workers
 from daskprep.sources import estimate_bytes
+from daskprep.sources.partitions.dask_internals import CPU_COUNT
+from daskprep.sources.partitions.schedulers import choose_workers
 
 
 def main() -> None:

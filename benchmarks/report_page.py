@@ -17,8 +17,8 @@ import pandas as pd
 from PIL import Image
 
 import daskprep as dp
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 from tests.browser import Browser
 
 ROWS = 4_000

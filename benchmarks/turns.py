@@ -78,7 +78,7 @@ def count_stages(options: argparse.Namespace, folder: Path) -> None:
     from peers.common import GROUPS, first_files
 
     import daskprep as dp
-    from daskprep.progress import Progress
+    from daskprep.sources.partitions.progress import Progress
 
     files, counted = first_files(options.data, options.rows), Turns()
     features = {name: feature_of(group) for group, names in GROUPS.items() for name in names}

@@ -9,22 +9,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from daskprep.balance import Oversample, Undersample
-    from daskprep.column_types import infer_features
     from daskprep.dataset import Dataset, FoldedDataset, open_dataset
+    from daskprep.dataset.loader import jagged
+    from daskprep.dataset.loader.augment import CenterCrop, MeanSubtraction, Mirror, Normalize, RandomCrop
+    from daskprep.dataset.loader.mix import Mix
+    from daskprep.dataset.loader.packing import Packing
+    from daskprep.dataset.writing import repair
+    from daskprep.extensions.column_types import infer_features
+    from daskprep.extensions.media.audio_feature import Audio
+    from daskprep.extensions.media.boxes import Boxes, Keypoints
+    from daskprep.extensions.media.image_feature import Image
+    from daskprep.extensions.training import DataModule, Manager
     from daskprep.features import (
         H3,
-        Audio,
         Bag,
         Binary,
-        Boxes,
         Category,
         Date,
         Embedding,
         Feature,
         History,
-        Image,
-        Keypoints,
         Number,
         Sequence,
         Set,
@@ -34,13 +38,10 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import jagged
-    from daskprep.loader.augment import CenterCrop, MeanSubtraction, Mirror, Normalize, RandomCrop
-    from daskprep.loader.mix import Mix
-    from daskprep.loader.packing import Packing
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
-    from daskprep.split import (
+    from daskprep.sources.balance import Oversample, Undersample
+    from daskprep.sources.split import (
         DatetimeSplit,
         FixedSplit,
         GroupSplit,
@@ -50,37 +51,35 @@ if TYPE_CHECKING:
         StratifiedSplit,
         TimeSeriesSplit,
     )
-    from daskprep.training import DataModule, Manager
-    from daskprep.writing import repair
 
 __version__ = "0.2.0.dev0"
 
 _HOMES = {
-    "balance": ("Oversample", "Undersample"),
-    "column_types": ("infer_features",),
+    "sources.balance": ("Oversample", "Undersample"),
+    "extensions.column_types": ("infer_features",),
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
         "Bag", "Binary", "Category", "Date", "Embedding", "Feature", "Number", "Sequence", "Set", "TargetEncoding",
         "Text", "TextComponents", "Vector",
     ),
-    "features.audio": ("Audio",),
-    "features.boxes": ("Boxes", "Keypoints"),
+    "extensions.media.audio_feature": ("Audio",),
+    "extensions.media.boxes": ("Boxes", "Keypoints"),
     "features.h3": ("H3",),
     "features.history": ("History",),
-    "features.image": ("Image",),
+    "extensions.media.image_feature": ("Image",),
     "features.timeseries": ("Timeseries",),
-    "loader": ("jagged",),
-    "loader.augment": ("CenterCrop", "MeanSubtraction", "Mirror", "Normalize", "RandomCrop"),
-    "loader.mix": ("Mix",),
-    "loader.packing": ("Packing",),
+    "dataset.loader": ("jagged",),
+    "dataset.loader.augment": ("CenterCrop", "MeanSubtraction", "Mirror", "Normalize", "RandomCrop"),
+    "dataset.loader.mix": ("Mix",),
+    "dataset.loader.packing": ("Packing",),
     "preprocessor": ("Preprocessor",),
     "sources": ("prepared", "read_files"),
-    "split": (
+    "sources.split": (
         "DatetimeSplit", "FixedSplit", "GroupSplit", "HashSplit", "KFold", "RandomSplit", "StratifiedSplit",
         "TimeSeriesSplit",
     ),
-    "training": ("DataModule", "Manager"),
-    "writing": ("repair",),
+    "extensions.training": ("DataModule", "Manager"),
+    "dataset.writing": ("repair",),
 }  # fmt: skip
 _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in names}
 

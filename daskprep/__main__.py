@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from daskprep.cli import main
+from daskprep.extensions.cli import main
 
 # The guard is needed because worker processes of a cluster import this module again.
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MethodType
 from typing import Any
 
-from daskprep import training
+from daskprep.dataset.loader.batch_iterator import Ranks
 from daskprep.errors import ConfigError
-from daskprep.loader.batch_iterator import Ranks
-from daskprep.training.manager import ROLES, STAGES_BY_ROLE
+from daskprep.extensions import training
+from daskprep.extensions.training.manager import ROLES, STAGES_BY_ROLE
 
 try:
     from lightning.pytorch import LightningDataModule, Trainer

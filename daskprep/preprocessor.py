@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack, overload
+from typing import Any, Final, Literal, Self, Unpack, overload
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from daskprep.balance import balanced_weights
+from daskprep.columns.display import join_names
+from daskprep.columns.parametrized import check_is_fitted
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.display import join_names
+from daskprep.dataset.methods import PreprocessorMethods
+from daskprep.dataset.options import Redundant, Style, WriteOptions, check_flags, list_options
+from daskprep.dataset.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
 from daskprep.errors import (
     ColumnError,
     ConfigError,
@@ -23,7 +26,6 @@ from daskprep.errors import (
     did_you_mean,
     warn,
 )
-from daskprep.extensions import PreprocessorMethods
 from daskprep.features import Binary, Feature, Learned
 from daskprep.features.arrays import (
     EncodedArrays,
@@ -36,16 +38,13 @@ from daskprep.features.arrays import (
 from daskprep.features.base import class_count, cross_fit_folds, fills_with_one_value, rows_seen
 from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
-from daskprep.options import WriteOptions, check_flags, list_options
-from daskprep.parametrized import check_is_fitted
-from daskprep.partitions import Workers
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
 from daskprep.passes.encoding import tabulate_cross_fitted, tabulate_source
 from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import encode_new_rows
+from daskprep.passes.state import SerializationMixin
 from daskprep.passes.table import learning_columns, source_columns
-from daskprep.progress import Progress
 from daskprep.sources import (
     LazyRows,
     Rows,
@@ -58,17 +57,13 @@ from daskprep.sources import (
     is_array,
     wrap_single_row,
 )
+from daskprep.sources.balance import balanced_weights
 from daskprep.sources.opening import SPLIT
-from daskprep.split import FixedSplit, GroupSplit, RandomSplit, Splitter, StratifiedSplit
-from daskprep.state import SerializationMixin
+from daskprep.sources.partitions import Workers
+from daskprep.sources.partitions.progress import Progress
+from daskprep.sources.split import FixedSplit, GroupSplit, RandomSplit, Splitter, StratifiedSplit
 from daskprep.storage import Folder
 from daskprep.storage.layout import SPLITS
-from daskprep.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
-
-if TYPE_CHECKING:
-    from daskprep.column_types import InferredFeatures
-    from daskprep.column_types.inferring import Style
-    from daskprep.column_types.redundant import Redundant
 
 _AUTO: Final = "auto"
 
@@ -612,7 +607,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
         source = plan_source(frame, None, options.memory, options.source_options)
         rows = take_sample(source, self.sample, self.sample_seed)
         with Progress(options.progress) as bars:
-            self.inferred_: InferredFeatures = self._infer(rows, excluded, bars)
+            self.inferred_ = self._infer(rows, excluded, bars)
         features = make_features(self.inferred_, self._target_names, self.weight)
         return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 

@@ -17,20 +17,20 @@ import pyarrow as pa
 import torch
 from sklearn.base import clone
 
+from daskprep.columns.summaries import ColumnSummary
+from daskprep.dataset.loader.batches import make_expanders
 from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
-from daskprep.loader.batches import make_expanders
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
 from daskprep.passes.contexts import ContextPlan
 from daskprep.passes.encoding import encode_source
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.scanning import ScanPlan, scan_source
 from daskprep.passes.table import parse_columns, summarize_columns
 from daskprep.sources import TableSource, as_source
-from daskprep.summaries import ColumnSummary
 
 __all__ = ["check_feature"]
 

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 import daskprep as dp
-from daskprep.media.audio import encode_wav
+from daskprep.extensions.media.audio import encode_wav
 from daskprep.nn import Inputs, Outputs
 
 ROWS = 2_000

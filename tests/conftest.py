@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 
-from daskprep import state
+from daskprep.passes import state
 from daskprep.rows.saved import FORMAT
 from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser

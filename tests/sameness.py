@@ -47,10 +47,10 @@ MODULES = (
     "serving",
     "testing",
     "errors",
-    "predictions",
-    "loader",
-    "streaming.stream",
-    "tokenizers",
+    "extensions.predictions",
+    "dataset.loader",
+    "extensions.streaming.stream",
+    "columns.tokenizers",
     "sources",
     "lightning",
     "nn",
@@ -316,7 +316,11 @@ def names() -> Iterator[tuple[str, str]]:
         yield module, " ".join(public)
         for name in public:
             yield f"{module}.{name}", " ".join(members(getattr(home, name)))
-    for module, name in (("loader.loader", "Loader"), ("streaming.stream", "Stream"), ("dataset.split", "Split")):
+    for module, name in (
+        ("dataset.loader.loader", "Loader"),
+        ("extensions.streaming.stream", "Stream"),
+        ("dataset.split", "Split"),
+    ):
         yield name, " ".join(members(getattr(importlib.import_module(f"daskprep.{module}"), name)))
 
 

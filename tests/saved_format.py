@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 
 import daskprep as dp
-from daskprep.balance import Balance, Oversample, Undersample
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import Learned
 from daskprep.features.parameters import annotations_of
@@ -31,7 +30,8 @@ from daskprep.features.tokens import LearnedTokens
 from daskprep.rows.parameter_names import REMOVED, to_saved_parameters
 from daskprep.rows.saved import FORMAT
 from daskprep.rows.typed import Count, earlier_values
-from daskprep.split import SPLITS
+from daskprep.sources.balance import Balance, Oversample, Undersample
+from daskprep.sources.split import SPLITS
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"

@@ -23,20 +23,21 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "daskprep"
 
-ROOMS = {
-    "media": "media/* features/image.py features/audio.py features/boxes.py loader/augment.py",
-    "reports": "report/* summary_html.py",
-    "command line": "cli/* __main__.py",
-    "inference of types": "column_types/*",
-    "streams": "streaming/*",
-    "mixtures": "loader/mix.py loader/mixing.py",
-    "packing": "loader/packing.py",
-    "checks of new rows": "checks.py",
-    "growing and deleting": "growing.py writing/append.py writing/adding.py writing/deleting.py writing/redacting.py",
-    "training": "training/* lightning.py nn/*",
-    "ONNX": "onnx.py",
-    "predictions": "predictions.py",
-    "Ludwig and YAML": "ludwig.py config.py",
+EXTENSIONS = {
+    "media": "extensions/media/* dataset/loader/augment.py",
+    "reports": "extensions/report/* extensions/summary_html.py",
+    "command line": "extensions/cli/* __main__.py",
+    "inference of types": "extensions/column_types/*",
+    "streams": "extensions/streaming/*",
+    "mixtures": "dataset/loader/mix.py dataset/loader/mixing.py",
+    "packing": "dataset/loader/packing.py",
+    "checks of new rows": "extensions/checks.py",
+    "growing and deleting": "extensions/growing.py dataset/writing/append.py dataset/writing/adding.py"
+    " dataset/writing/deleting.py dataset/writing/redacting.py",
+    "training": "extensions/training/* lightning.py nn/*",
+    "ONNX": "extensions/onnx.py",
+    "predictions": "extensions/predictions.py",
+    "Ludwig and YAML": "extensions/ludwig.py extensions/config.py",
     "object stores": "storage/remote_files.py",
     "time series and places": "features/timeseries.py features/history.py features/h3.py rows/h3.py",
     "testing": "testing.py",
@@ -46,16 +47,19 @@ ROOMS = {
 Edges = dict[str, set[str]]
 
 
-def room_of(path: Path) -> str:
-    """Return the room of a file of the package, "core" if it is in none."""
+def extension_of(path: Path) -> str:
+    """Return the extension that a file of the package belongs to, or "core"."""
     name = path.relative_to(PACKAGE).as_posix()
-    return next((room for room, patterns in ROOMS.items() if any(fnmatch(name, p) for p in patterns.split())), "core")
+    return next(
+        (extension for extension, patterns in EXTENSIONS.items() if any(fnmatch(name, p) for p in patterns.split())),
+        "core",
+    )
 
 
 def count_lines() -> tuple[int, int]:
     """Return the number of lines of all files, and of those of the core."""
     lines = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
-    return sum(lines.values()), sum(count for path, count in lines.items() if room_of(path) == "core")
+    return sum(lines.values()), sum(count for path, count in lines.items() if extension_of(path) == "core")
 
 
 def read_imports() -> dict[str, Edges]:
@@ -89,9 +93,9 @@ def _module(path: Path) -> str:
 
 
 def join_imports(imports: dict[str, Edges]) -> Edges:
-    """Return the imports of all kinds, without those of `extensions`, whose methods open what imports it."""
+    """Return the imports of all kinds, without those of `dataset.methods`, which open what imports it."""
     joined: Edges = {name: set().union(*(edges[name] for edges in imports.values())) for name in imports["eager"]}
-    return joined | {"daskprep.extensions": set()}
+    return joined | {"daskprep.dataset.methods": set()}
 
 
 def find_circles(edges: Edges) -> list[list[str]]:
@@ -159,8 +163,8 @@ class Trace:
 def trace_cell(folder: Path) -> Trace:
     """Return the trace of a column of categories from a CSV file to the first batch."""
     import daskprep as dp
-    import daskprep.loader
-    import daskprep.streaming.stream
+    import daskprep.dataset.loader
+    import daskprep.extensions.streaming.stream
 
     (folder / "cell.csv").write_text("city\n" + "Rome\nOslo\nBern\n\n" * 50)
 
@@ -250,7 +254,7 @@ def main() -> None:
     for title, figure in {
         "lines; of the core": f"{lines:,}; {core_lines:,}",
         "a Category cell: functions; changes of the folder": f"{len(cell.calls):,}; {cell.folder_changes}",
-        "circles with late imports and those for types, without `extensions`": f"{len(circles)} of {circles} files"
+        "circles with late imports and those for types, without `dataset.methods`": f"{len(circles)} of {circles} files"
         if circles
         else "0",
         "late imports; for types": f"{_count(imports['late'])}; {_count(imports['types'])}",

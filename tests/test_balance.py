@@ -18,8 +18,8 @@ from sklearn.base import clone
 from sklearn.utils.class_weight import compute_class_weight
 
 import daskprep as dp
-from daskprep.balance import BALANCES, Oversample, Undersample, balance_from_dict, balanced_weights
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources.balance import BALANCES, Oversample, Undersample, balance_from_dict, balanced_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .x.. .* without a value are a separate class")
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import CellType
 from daskprep.serving import Encoder
-from daskprep.summaries import CellType
 
 COLUMNS: dict[str, Any] = {
     "integers": np.array([1, 2, 2, 7] * 5),

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import daskprep.classes
-from daskprep.classes import (
+import daskprep.sources.classes
+from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.sources.classes import (
     ClassCounts,
     OrderedCounts,
     _stable_order,
@@ -30,7 +31,6 @@ from daskprep.classes import (
     share_classes,
     show_classes,
 )
-from daskprep.errors import ColumnError, RejectedValueError
 
 UNITS = ("s", "ms", "us", "ns")
 
@@ -134,7 +134,7 @@ def test_classes_are_shown_in_quotes():
 
 
 def test_too_many_classes_raise(monkeypatch):
-    monkeypatch.setattr(daskprep.classes, "MAX_CLASSES", 3)
+    monkeypatch.setattr(daskprep.sources.classes, "MAX_CLASSES", 3)
     table = pa.table({"x": range(4)})
     assert len(count_classes(table[:3], "x", None).classes) == 3
     with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
@@ -198,7 +198,7 @@ def test_positions_do_not_depend_on_rows_per_call(monkeypatch):
     rows = np.random.default_rng(0).choice(["a", "b", "c"], 9_000).tolist()
     everything = [[True] * len(rows)]
     many = positions_of([rows], everything, 1)
-    monkeypatch.setattr(daskprep.classes, "_MIN_ROWS_PER_CALL", 10**9)
+    monkeypatch.setattr(daskprep.sources.classes, "_MIN_ROWS_PER_CALL", 10**9)
     assert positions_of([rows], everything, 1) == many
 
 
@@ -251,7 +251,7 @@ def same(a, b):
 
 @pytest.fixture
 def four_buckets(monkeypatch):
-    monkeypatch.setattr(daskprep.classes, "MAX_BUCKETS", 4)
+    monkeypatch.setattr(daskprep.sources.classes, "MAX_BUCKETS", 4)
 
 
 def test_ordered_counts_widen_by_the_smallest_shift(four_buckets):
@@ -266,7 +266,7 @@ def test_ordered_counts_widen_by_the_smallest_shift(four_buckets):
 @given(parts=st.lists(numbers, min_size=3, max_size=3), limit=st.integers(2, 9))
 def test_ordered_counts_add_in_any_order(parts, limit):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.classes, "MAX_BUCKETS", limit)
+        patch.setattr(daskprep.sources.classes, "MAX_BUCKETS", limit)
         a, b, c = (OrderedCounts.of(np.array(part, dtype=np.int64)) for part in parts)
         whole = OrderedCounts.of(np.array(list(chain(*parts)), dtype=np.int64))
         assert same((a + b) + c, whole)
@@ -286,7 +286,7 @@ def test_find_ranks_equals_sorting(rows, borders, limit, data):
         return [[OrderedCounts.of(part[part >> s == b]) for s, b in windows] for part in parts]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.classes, "MAX_BUCKETS", limit)
+        patch.setattr(daskprep.sources.classes, "MAX_BUCKETS", limit)
         found = find_ranks(ranks, [OrderedCounts.of(part) for part in parts], recount)
     order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
     owner = np.repeat(np.arange(len(parts)), [part.size for part in parts])

@@ -1,6 +1,6 @@
 """Docstrings, comments, messages and names of the package have no banned phrase or word and no long sentence.
 
-python tests/test_code_prose.py daskprep/loader    # prints the findings of some files or folders
+python tests/test_code_prose.py daskprep/dataset/loader    # prints the findings of some files or folders
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ import pytest
 from sklearn.base import clone
 
 import daskprep as dp
-from daskprep.column_types.column_facts import column_facts
+from daskprep.columns.summaries import DistinctValues
+from daskprep.columns.summaries.column_facts import ColumnFacts
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
-from daskprep.summaries import DistinctValues
-from daskprep.summaries.column_facts import ColumnFacts
+from daskprep.extensions.column_types.column_facts import column_facts
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 
 ROWS = 400
 

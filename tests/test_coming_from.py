@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.cli import main
+from daskprep.extensions.cli import main
 
 CONFIG = """
 input_features:

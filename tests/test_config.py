@@ -18,21 +18,23 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from daskprep.balance import Oversample, Undersample
-from daskprep.config import read_config, write_config
 from daskprep.errors import ConfigError
-from daskprep.features import FEATURES, Audio, Binary, Category, Date, Image, Number, Sequence, Text, Vector
-from daskprep.features.base import validate
-from daskprep.features.parameters import annotations_of
-from daskprep.ludwig import (
+from daskprep.extensions.config import read_config, write_config
+from daskprep.extensions.ludwig import (
     DROPPED_PARAMETERS,
     IGNORED_PARAMETERS,
     IGNORED_SETTINGS,
     TEXT_ENCODERS,
 )
+from daskprep.extensions.media.audio_feature import Audio
+from daskprep.extensions.media.image_feature import Image
+from daskprep.features import FEATURES, Binary, Category, Date, Number, Sequence, Text, Vector
+from daskprep.features.base import validate
+from daskprep.features.parameters import annotations_of
 from daskprep.preprocessor import Preprocessor
 from daskprep.rows.parameter_names import REMOVED, from_saved_parameters
-from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+from daskprep.sources.balance import Oversample, Undersample
+from daskprep.sources.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
 
 CONFIG = {
     "input_features": [

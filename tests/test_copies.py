@@ -18,7 +18,7 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.state import _PICKLED
+from daskprep.passes.state import _PICKLED
 
 FRAME = pd.DataFrame(
     {
@@ -80,7 +80,7 @@ def fitted(request) -> dp.Preprocessor:
 
 @pytest.mark.parametrize("how", COPIES)
 def test_copy_of_fitted_preprocessor_is_equal(fitted, how, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 8)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 8)
     again = COPIES[how](fitted)
     assert json.dumps(again.to_dict()) == json.dumps(fitted.to_dict())
     assert repr(again.get_params()) == repr(fitted.get_params())

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import token_counts
 from daskprep.errors import ConfigError
-from daskprep.summaries import token_counts
 from tests.test_invariance import FRAMES, for_every_frame, preprocessor, table  # noqa: F401 a fixture
 
 K = 4

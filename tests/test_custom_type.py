@@ -13,8 +13,8 @@ import torch
 from click.testing import CliRunner
 
 import daskprep as dp
-from daskprep.cli.program import program
 from daskprep.errors import ColumnError
+from daskprep.extensions.cli.program import program
 from daskprep.features import FEATURES
 from daskprep.testing import check_feature
 
@@ -31,7 +31,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.base import Invalid, Tensor
 from daskprep.features.cells import as_text
 from daskprep.features.missing import Strategy
-from daskprep.summaries import Summary, TokenCounts
+from daskprep.columns.summaries import Summary, TokenCounts
 
 _COLOUR = "^#[0-9a-f]{6}$"
 

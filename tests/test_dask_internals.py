@@ -16,8 +16,8 @@ import pytest
 from distributed import Client, worker_client
 
 import daskprep
-from daskprep import partitions
-from daskprep.partitions import dask_internals, graphs, schedulers
+from daskprep.sources import partitions
+from daskprep.sources.partitions import dask_internals, graphs, schedulers
 
 DOCUMENTED = {
     "dask",
@@ -47,8 +47,8 @@ def test_other_modules_import_only_documented_dask_names():
     package = Path(daskprep.__file__).parent
     used = {path.relative_to(package).as_posix(): imported(path) - DOCUMENTED for path in package.rglob("*.py")}
     assert {path for path, names in used.items() if names} == {
-        "partitions/dask_internals.py",
-        "partitions/processes.py",
+        "sources/partitions/dask_internals.py",
+        "sources/partitions/processes.py",
     }
 
 

@@ -12,8 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprep.balance import Oversample
-from daskprep.cli.program import main
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
+from daskprep.extensions.cli.program import main
+from daskprep.extensions.summary_html import describe, describe_learned
 from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence, TargetEncoding
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
@@ -21,9 +22,8 @@ from daskprep.features.category import LearnedCategory
 from daskprep.features.number import LearnedNumber
 from daskprep.features.sequence import LearnedSequence, LearnedText
 from daskprep.preprocessor import Preprocessor
-from daskprep.split import RandomSplit, StratifiedSplit
-from daskprep.summary_html import describe, describe_learned
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
+from daskprep.sources.balance import Oversample
+from daskprep.sources.split import RandomSplit, StratifiedSplit
 
 SCRIPT = "<script>alert('&')</script>"
 

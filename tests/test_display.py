@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import display
+from daskprep.columns import display
 
 
 @pytest.mark.parametrize(

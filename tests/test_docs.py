@@ -22,8 +22,8 @@ import pytest
 import yaml
 
 import daskprep
+from daskprep.columns.tokenizers import TOKENIZERS
 from daskprep.features import FEATURES
-from daskprep.tokenizers import TOKENIZERS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -45,7 +45,9 @@ def runnable(text: str) -> str:
 
 def _calls(commands: str) -> str:
     lines = commands.replace("\\\n", "").splitlines()
-    return "".join(f"from daskprep.cli import main; assert main({shlex.split(line)[2:]}) == 0\n" for line in lines)
+    return "".join(
+        f"from daskprep.extensions.cli import main; assert main({shlex.split(line)[2:]}) == 0\n" for line in lines
+    )
 
 
 def python_blocks(text: str) -> list[tuple[int, str, str | None]]:

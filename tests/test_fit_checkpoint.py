@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import TokenCounts
+from daskprep.dataset.writing.plan import SavedLearned
 from daskprep.errors import ColumnError
 from daskprep.features import Learned
 from daskprep.passes.scratch import ScratchFragment
@@ -21,8 +23,6 @@ from daskprep.sources import as_source
 from daskprep.sources.delimited import DelimitedFragment
 from daskprep.storage import Folder
 from daskprep.storage.checkpoint import Checkpoint, deserialize, serialize
-from daskprep.summaries import TokenCounts
-from daskprep.writing.plan import SavedLearned
 
 pytestmark = pytest.mark.filterwarnings("ignore:column")
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold
 
-from daskprep import classes
-from daskprep.classes import OrderedCounts
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.split import DROPPED, TRAIN, VALIDATION, GroupSplit, KFold
-from daskprep.split.groups import GroupUnits, count_groups
+from daskprep.sources import classes
+from daskprep.sources.classes import OrderedCounts
+from daskprep.sources.split import DROPPED, TRAIN, VALIDATION, GroupSplit, KFold
+from daskprep.sources.split.groups import GroupUnits, count_groups
 from tests.test_split import assign, borders_of, digest, pieces
 
 ROWS = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": [i // 3 for i in range(1000)]})

@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import token_counts
 from daskprep.features.base import cross_fit_folds, drops_missing
-from daskprep.summaries import token_counts
 
 ROWS = 640
 WORDS = np.array(["Alpha", "beta,", "Gamma!", "delta", "éclair", "straße", "omega.", "of", "the", "中文"])

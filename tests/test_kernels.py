@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep import kernels
-from daskprep.kernels import TokenCodes
+from daskprep.columns import kernels
+from daskprep.columns.kernels import TokenCodes
 from daskprep.rows.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)

@@ -14,9 +14,9 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import FEATURES
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
 from daskprep.nn import Inputs, Outputs
 
 ROWS = 24

@@ -11,7 +11,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError, MissingPackageError
-from daskprep.onnx import PREFIX
+from daskprep.extensions.onnx import PREFIX
 
 NUMBERS = [0.0, -0.0, 5.0, -1e-9, 1e-300, 1e15, 1e308, -1e308, np.inf, -999.0, np.nan, np.nan]
 TEXTS = {

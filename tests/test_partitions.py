@@ -18,10 +18,10 @@ from dask.utils import key_split
 from distributed.protocol import serialize
 
 import daskprep as dp
-from daskprep import partitions, sources
+from daskprep import sources
 from daskprep.errors import ColumnError
 from daskprep.passes.encoding import encode_source
-from daskprep.sources import as_source
+from daskprep.sources import as_source, partitions
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 
@@ -519,7 +519,7 @@ def test_worker_threads_follow_the_dask_configuration():
 def test_distributed_is_not_imported_without_a_cluster():
     code = """if True:
         import sys
-        from daskprep import partitions
+        from daskprep.sources import partitions
         print(partitions.run_tasks("add", lambda shared, i: shared + i, 1, [1, 2]), partitions.is_distributed())
         print("distributed" in sys.modules)
     """

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, make_keys, permute
+from daskprep.columns.permutation import (
+    _BLOCK_ROWS,
+    _word_blocks,
+    bit_lengths,
+    hash_strings,
+    make_key,
+    make_keys,
+    permute,
+)
 
 SIZES = [*range(40), 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4097, 65_537]
 sizes = st.integers(1, 2**62)

@@ -17,7 +17,7 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 
 ROWS = 90
 

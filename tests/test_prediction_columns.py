@@ -14,7 +14,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import daskprep as dp
-from daskprep.cli import main
+from daskprep.extensions.cli import main
 from daskprep.serving import Encoder
 
 

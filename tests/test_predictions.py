@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.serving import Encoder
 
 CLASSES = ["<UNK>", "red", "blue", "green"]  # as `sort` learns them

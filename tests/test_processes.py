@@ -22,10 +22,9 @@ import pytest
 from distributed import Client
 
 import daskprep as dp
-from daskprep import partitions
 from daskprep.errors import ConfigError, WorkerError
-from daskprep.partitions import processes, schedulers
-from daskprep.sources import estimate_bytes
+from daskprep.sources import estimate_bytes, partitions
+from daskprep.sources.partitions import processes, schedulers
 from tests.test_notebooks import RUNNER, notebook_of, stream_text
 
 GB = 10**9
@@ -52,7 +51,7 @@ def started(monkeypatch) -> list[int]:
     counts: list[int] = []
     monkeypatch.setattr(schedulers, "CPU_COUNT", 16)
     monkeypatch.setattr(
-        "daskprep.partitions.processes.LocalWorkers", lambda count, **_: counts.append(count) or _Nothing()
+        "daskprep.sources.partitions.processes.LocalWorkers", lambda count, **_: counts.append(count) or _Nothing()
     )
     return counts
 

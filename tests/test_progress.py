@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from tqdm.notebook import tqdm_notebook
 
-from daskprep import progress
 from daskprep.errors import ConfigError
-from daskprep.progress import Progress
+from daskprep.sources.partitions import progress
+from daskprep.sources.partitions.progress import Progress
 
 
 class Terminal(io.StringIO):
@@ -53,7 +53,7 @@ def test_bars_are_only_shown_on_terminals_by_default(capsys, monkeypatch):
 def test_tqdm_is_not_imported_without_bars():
     code = """if True:
         import sys
-        from daskprep.progress import Progress
+        from daskprep.sources.partitions.progress import Progress
         with Progress() as progress:
             progress.stage("reading", total=1, unit="partitions")(rows=1)
         assert "tqdm" not in sys.modules
@@ -102,7 +102,7 @@ def test_invalid_enabled_raises():
 
 def test_stage_seconds_are_recorded_without_progress_bars(monkeypatch):
     clock = iter([1.0, 3.0, 3.0, 4.0, 4.0, 9.0])
-    monkeypatch.setattr("daskprep.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("daskprep.sources.partitions.progress.time.monotonic", lambda: next(clock))
     with Progress(enabled=False) as progress:
         for name in ("reading", "writing", "reading"):
             progress.stage(name, total=1)

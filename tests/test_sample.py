@@ -12,7 +12,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.split.rows import sample_rows
+from daskprep.sources.split.rows import sample_rows
 
 ROWS = 230
 FEATURES = {"city": "category", "price": dp.Number(normalization="zscore", missing_value_strategy="drop_row")}

@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 
 import daskprep as dp
 from daskprep import serving
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
-from daskprep.media.pixels import encode_png
 from daskprep.rows.parameter_names import REMOVED, SAVED_AS
 from tests.columns import encode_columns
 

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import daskprep as dp
-from daskprep import classes
-from daskprep.classes import RowCounts, largest_remainder
+from daskprep.columns.parametrized import Parametrized, to_json_value, with_parameters
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.parametrized import Parametrized, to_json_value, with_parameters
-from daskprep.split import (
+from daskprep.sources import classes
+from daskprep.sources.classes import RowCounts, largest_remainder
+from daskprep.sources.split import (
     DROPPED,
     SPLITS,
     TEST,

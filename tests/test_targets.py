@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
 from daskprep import serving
-from daskprep.cli import program
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingColumnError, UnfilledCellError
+from daskprep.extensions.cli import program
 
 ROWS = 40
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.split import TRAIN, VALIDATION, TimeSeriesSplit
+from daskprep.sources.split import TRAIN, VALIDATION, TimeSeriesSplit
 from tests.test_split import assign, borders_of, pieces
 
 

@@ -16,16 +16,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep import kernels
-from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.rows.tokens import join_tokens
-from daskprep.tokenizers import (
+from daskprep.columns import kernels
+from daskprep.columns.tokenizers import (
     TOKENIZERS,
     MissingPackageError,
     Pretrained,
     Tokenizer,
     get_tokenizer,
 )
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.rows.tokens import join_tokens
 
 
 def separated(separator: str) -> Callable[[str], list[str]]:
@@ -482,7 +482,7 @@ def fake_spacy() -> types.SimpleNamespace:
     ],
 )
 def test_english_tokens_with_a_fake_spacy(name, expected, monkeypatch):
-    from daskprep import tokenizers
+    from daskprep.columns import tokenizers
 
     tokenizers._load_english.cache_clear()
     monkeypatch.setitem(sys.modules, "spacy", fake_spacy())

@@ -37,7 +37,7 @@ import torch
 from numpy.typing import NDArray
 
 import daskprep as dp
-from daskprep.loader import Batch
+from daskprep.dataset.loader import Batch
 from daskprep.sources import Rows
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep import vocabulary
+from daskprep.columns import vocabulary
+from daskprep.columns.summaries import TokenCounts
+from daskprep.columns.vocabulary import VOCABULARY_SCHEMA, SpecialSymbols, Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
-from daskprep.summaries import TokenCounts
-from daskprep.vocabulary import VOCABULARY_SCHEMA, SpecialSymbols, Vocabulary
 
 PLAIN = SpecialSymbols.for_tokens()
 READY = ["[PAD]", "hello", "[UNK]", "world"]

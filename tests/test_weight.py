@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from sklearn.preprocessing import StandardScaler
 
 import daskprep as dp
-from daskprep.cli import program
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.extensions.cli import program
 from daskprep.serving import Encoder
 
 ROWS = 300

@@ -19,10 +19,10 @@ from distributed import Client, LocalCluster
 from distributed.client import FutureCancelledError
 
 import daskprep as dp
-from daskprep import partitions
+from daskprep.dataset.writing import write
 from daskprep.errors import ColumnError, WorkerError
-from daskprep.partitions import schedulers
-from daskprep.writing import write
+from daskprep.sources import partitions
+from daskprep.sources.partitions import schedulers
 
 
 class Unimportable:

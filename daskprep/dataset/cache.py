@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.deferred.decoders import Failure, MediaDecoder, decode_cells
+from daskprep.columns.deferred.decoders import Failure, MediaDecoder, decode_cells
+from daskprep.columns.permutation import Integers
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError, warn
-from daskprep.permutation import Integers
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     ROW_ID,

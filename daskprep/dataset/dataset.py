@@ -13,24 +13,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from daskprep import partitions
-from daskprep.balance import balanced_weights
+from daskprep.columns.display import Description, escape_unprintable, format_bytes, format_count
+from daskprep.columns.parametrized import is_integer
 from daskprep.dataset.cache import BlockCache, MediaBlocks
 from daskprep.dataset.describing import describe_dataset, describe_rows
+from daskprep.dataset.methods import DatasetMethods
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
-from daskprep.display import Description, escape_unprintable, format_bytes, format_count
 from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
     IncompleteDatasetError,
     did_you_mean,
 )
-from daskprep.extensions import DatasetMethods
 from daskprep.features.base import class_count
-from daskprep.parametrized import is_integer
-from daskprep.progress import Progress
-from daskprep.state import METADATA
+from daskprep.passes.state import METADATA
+from daskprep.sources import partitions
+from daskprep.sources.balance import balanced_weights
+from daskprep.sources.partitions.progress import Progress
 from daskprep.storage import Folder, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import MANIFEST, NEXT

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.display import (
+from daskprep.columns.display import (
     Description,
     Row,
     Table,

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprep.columns.permutation import Integers
 from daskprep.dataset.cache import make_cache_name
 from daskprep.dataset.dataset import Dataset
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.manifest import MissingCell

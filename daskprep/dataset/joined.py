@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep import partitions
+from daskprep.columns.parametrized import is_integer
 from daskprep.dataset.dataset import Dataset, FoldedDataset, open_single
 from daskprep.dataset.filtered import FilteredDataset, read_deleted
 from daskprep.dataset.split import RowSelection, Split
 from daskprep.dataset.stored import Damage
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.parametrized import is_integer
+from daskprep.sources import partitions
 from daskprep.storage import Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.manifest import APPENDED, LossCounts, Versions, add_losses, part_folder, read_versions
 

@@ -16,19 +16,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep import partitions
+from daskprep.columns.parametrized import is_integer
+from daskprep.columns.permutation import Integers
 from daskprep.dataset.cache import BlockCache, MediaBlocks, digest_content, make_cache_name, read_media_block
 from daskprep.dataset.describing import describe_rows, describe_split
+from daskprep.dataset.methods import SplitMethods
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import (
     ConfigError,
     CorruptDatasetError,
     did_you_mean,
 )
-from daskprep.extensions import SplitMethods
 from daskprep.features.base import class_count
-from daskprep.parametrized import is_integer
-from daskprep.permutation import Integers
+from daskprep.sources import partitions
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
 from daskprep.storage.checksum import CHECKSUM_BYTES

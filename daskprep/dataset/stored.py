@@ -15,18 +15,19 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep.deferred.decoders import MediaDecoder
-from daskprep.deferred.reader import MediaReader
-from daskprep.display import format_count
+from daskprep.columns.deferred.decoders import MediaDecoder
+from daskprep.columns.deferred.reader import MediaReader
+from daskprep.columns.display import format_count
+from daskprep.columns.vocabulary import Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import decode_arrays
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.features.media import MediaFeature
 from daskprep.passes.losses import count_left_out, tabulate_losses
+from daskprep.passes.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.rows.base import MISSING
 from daskprep.rows.saved import parse_state, read_targets
-from daskprep.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE
@@ -34,7 +35,6 @@ from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, Dupli
 from daskprep.storage.reading import REMEDY, VersionFiles
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
 from daskprep.storage.threads import map_in_threads
-from daskprep.vocabulary import Vocabulary
 
 _MAX_NAMED = 5
 # Files that a writer removes after the commit; if it was killed in between, the next write removes them.

@@ -25,16 +25,14 @@ from daskprep.features.vector import Vector
 from daskprep.features.weight import Weight
 
 if TYPE_CHECKING:
-    from daskprep.features.audio import Audio
-    from daskprep.features.boxes import Boxes, Keypoints
     from daskprep.features.h3 import H3
     from daskprep.features.history import History
-    from daskprep.features.image import Image
     from daskprep.features.timeseries import Timeseries
 
 _EXTENSIONS = {
-    "history": ("History",), "timeseries": ("Timeseries",), "h3": ("H3",), "image": ("Image",), "audio": ("Audio",),
-    "boxes": ("Boxes", "Keypoints"),
+    "daskprep.features.history": ("History",), "daskprep.features.timeseries": ("Timeseries",),
+    "daskprep.features.h3": ("H3",), "daskprep.extensions.media.image_feature": ("Image",),
+    "daskprep.extensions.media.audio_feature": ("Audio",), "daskprep.extensions.media.boxes": ("Boxes", "Keypoints"),
 }  # fmt: skip
 _NAMES = (
     "Binary", "Number", "Category", "TargetEncoding", "Set", "Bag", "Sequence", "History", "Text", "TextComponents",
@@ -42,8 +40,8 @@ _NAMES = (
 )  # fmt: skip
 
 for _module, _names in _EXTENSIONS.items():
-    if find_spec(f"{__name__}.{_module}") is not None:
-        globals().update((_name, getattr(importlib.import_module(f"{__name__}.{_module}"), _name)) for _name in _names)
+    if find_spec(_module) is not None:
+        globals().update((_name, getattr(importlib.import_module(_module), _name)) for _name in _names)
 
 FEATURES: dict[str, type[Feature]] = {globals()[name].kind: globals()[name] for name in _NAMES if name in globals()}
 USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)

@@ -12,6 +12,8 @@ import pandas as pd
 import pyarrow as pa
 from scipy import sparse
 
+from daskprep.columns.tokenizers import is_builtin_tokenizer
+from daskprep.columns.vocabulary import LARGE_VOCABULARY
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, did_you_mean
 from daskprep.features.base import Contract, Learned, all_outputs, rows_seen
 from daskprep.features.checking import all_empty_arrays, column_error_context, decode_column, empty_arrays, memoize
@@ -20,8 +22,6 @@ from daskprep.rows.base import MISSING, RowEncoder
 from daskprep.rows.saved import error_context
 from daskprep.sources import PandasSource, Source
 from daskprep.storage.tables import arrow_column
-from daskprep.tokenizers import is_builtin_tokenizer
-from daskprep.vocabulary import LARGE_VOCABULARY
 
 # Small frames: row encoders return the same bytes, without the overhead of each column. All cells of a column decide
 # its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one Python type, or of a dtype

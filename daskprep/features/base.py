@@ -12,24 +12,24 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
 
+from daskprep.columns.kernels import valid_mask
+from daskprep.columns.permutation import Integers
+from daskprep.columns.summaries import ColumnSummary, Rejects
+from daskprep.columns.summaries.base import SummaryT
+from daskprep.columns.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
+from daskprep.columns.vocabulary import Vocabulary
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import any_in_list, as_dictionary, mask_texts, one_array, take_by_code, token_lists
 from daskprep.features.missing import NeighbourImputer
 from daskprep.features.padding import Padding
 from daskprep.features.parameters import check_parameters, default_of
-from daskprep.kernels import valid_mask
-from daskprep.permutation import Integers
 from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
 from daskprep.rows.typed import earlier_values, later, read_fields
 from daskprep.sources.arrow_types import class_column
 from daskprep.sources.cells import format_cell
-from daskprep.split.folds import KFold
+from daskprep.sources.split.folds import KFold
 from daskprep.storage.checkpoint import checkpointable
-from daskprep.summaries import ColumnSummary, Rejects
-from daskprep.summaries.base import SummaryT
-from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
-from daskprep.vocabulary import Vocabulary
 
 Y: Final = "y of fit"  # name of the column of `y` in ``fit(X, y)``
 Encoded = np.ndarray | Mapping[str, np.ndarray]

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.kernels import plain_values
+from daskprep.columns.permutation import Integers
+from daskprep.columns.summaries import ColumnSummary, TokenCounts
+from daskprep.columns.summaries.column_summary import MAX_SAMPLES
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import (
     Bounds,
@@ -25,11 +29,7 @@ from daskprep.features.cells import as_dictionary, as_numbers, mask_texts, take_
 from daskprep.features.checking import restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import neighbour_strategy
-from daskprep.kernels import plain_values
-from daskprep.permutation import Integers
 from daskprep.rows.classes import CONVENTIONAL_LABELS, BinaryParameters, BinaryValues, are_conventional
-from daskprep.summaries import ColumnSummary, TokenCounts
-from daskprep.summaries.column_summary import MAX_SAMPLES
 
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from daskprep.columns.summaries import Quantiles, Range
+from daskprep.columns.summaries.target_sums import Label, TargetSums, split_into_digits
 from daskprep.errors import ColumnError
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
 from daskprep.rows.normalization import evenly_spaced_quantiles
-from daskprep.summaries import Quantiles, Range
-from daskprep.summaries.target_sums import Label, TargetSums, split_into_digits
 
 MIN_LEAF_ROWS = 64
 MAX_CLASSES = 100

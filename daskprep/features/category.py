@@ -12,7 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.kernels import plain_values, valid_mask
+from daskprep.columns.permutation import Integers, hash_strings
+from daskprep.columns.summaries import ColumnSummary, TokenCounts
+from daskprep.columns.summaries.shifts import choose_bins
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import (
     Bounds,
@@ -28,8 +33,6 @@ from daskprep.features.cells import argsort_values, as_dictionary, take_by_code
 from daskprep.features.checking import memoize, restorable_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens, rename_texts
-from daskprep.kernels import plain_values, valid_mask
-from daskprep.permutation import Integers, hash_strings
 from daskprep.rows.base import smallest_uint
 from daskprep.rows.classes import (
     BUCKET_KEY,
@@ -42,9 +45,6 @@ from daskprep.rows.classes import (
 )
 from daskprep.sources.arrow_types import declared_order
 from daskprep.sources.cells import as_text
-from daskprep.summaries import ColumnSummary, TokenCounts
-from daskprep.summaries.shifts import choose_bins
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _MAX_SHOWN_LABELS = 5  # labels in an error message
 MAX_ONE_HOT_COLUMNS = 1_000  # wider dense tables would be mostly zeros, of a byte each

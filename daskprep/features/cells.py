@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.columns.kernels import TokenCodes, list_offsets, only_where, plain_values, unwrap_mixed_column, valid_mask
+from daskprep.columns.summaries.token_counts import argsort_bytes
+from daskprep.columns.tokenizers import lowercase_strings
 from daskprep.errors import ColumnError
-from daskprep.kernels import TokenCodes, list_offsets, only_where, plain_values, unwrap_mixed_column, valid_mask
 from daskprep.rows.cells import MAX_EXACT_INTEGER, NUMBER_PATTERN
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cells import as_text
-from daskprep.summaries.token_counts import argsort_bytes
-from daskprep.tokenizers import lowercase_strings
 
 _NUMBER = f"^({NUMBER_PATTERN.pattern}|[+-]?(?i:nan|inf|infinity))$"
 MAX_EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly

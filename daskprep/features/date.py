@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.columns.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
+from daskprep.columns.summaries import ColumnSummary, Quantiles, Range, Summary
+from daskprep.columns.summaries.shifts import count_bins
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import (
     VALUE_BINS,
@@ -27,7 +30,6 @@ from daskprep.features.base import (
 )
 from daskprep.features.cells import as_numbers, duration_remedy, is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.kernels import make_list_array, null_mask, only_where, plain_values, string_buffers, valid_mask
 from daskprep.rows.cells import SECONDS_PER_DAY
 from daskprep.rows.dates import (
     COMPACT_DATE,
@@ -48,8 +50,6 @@ from daskprep.rows.dates import (
     sin_cos_table,
 )
 from daskprep.sources.cells import as_text, local_clock
-from daskprep.summaries import ColumnSummary, Quantiles, Range, Summary
-from daskprep.summaries.shifts import count_bins
 
 MICROS_PER_SECOND = 1_000_000
 _MICROS_PER_UNIT = {"s": MICROS_PER_SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.permutation import mix
+from daskprep.columns.permutation import mix
 from daskprep.rows.components import FRACTION_BITS
 
 _ITERATIONS = 6

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from daskprep.columns.kernels import valid_mask
+from daskprep.columns.summaries import Summary
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.vector import LearnedVector, matrix_to_lists
-from daskprep.kernels import valid_mask
 from daskprep.rows.base import Strategy
 from daskprep.rows.typed import Count
 from daskprep.sources.cells import as_text
 from daskprep.storage.security import check_function_name, import_function, path_text
 from daskprep.storage.vectors import Value, cached_vectors
-from daskprep.summaries import Summary
 
 
 @with_parameters

@@ -13,7 +13,9 @@ import pandas as pd
 from sklearn import get_config
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from daskprep.display import EstimatorCard
+from daskprep.columns.display import EstimatorCard
+from daskprep.columns.parametrized import Estimator, Transformer, check_is_fitted
+from daskprep.columns.summaries.base import SummaryT
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.arrays import column_names, decode_arrays, untabulate
 from daskprep.features.base import (
@@ -25,10 +27,8 @@ from daskprep.features.base import (
     learners_from_y,
     validate,
 )
-from daskprep.parametrized import Estimator, Transformer, check_is_fitted
 from daskprep.sources import Source, arrow_table, as_pandas, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
-from daskprep.summaries.base import SummaryT
 
 AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
 Container = Literal["default", "pandas", "polars"]

@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.columns.kernels import only_where
+from daskprep.columns.summaries import ColumnSummary, Summary
+from daskprep.columns.summaries.column_facts import ColumnFacts
 from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.kernels import only_where
 from daskprep.rows.cells import MAX_EXACT_INTEGER
 from daskprep.rows.h3 import BITS, CELL_PATTERN, DIGITS, MAX_CELL, NO_DIGIT, SHIFTS, H3Parameters
 from daskprep.sources.cells import as_text
-from daskprep.summaries import ColumnSummary, Summary
-from daskprep.summaries.column_facts import ColumnFacts
 
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 

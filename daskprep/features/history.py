@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from daskprep import kernels
-from daskprep.display import format_count
+from daskprep.columns import kernels
+from daskprep.columns.display import format_count
+from daskprep.columns.kernels import valid_mask
+from daskprep.columns.permutation import Integers
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Loss, TrainingCounts
 from daskprep.features.cells import any_in_list, token_lists
@@ -21,11 +23,9 @@ from daskprep.features.parameters import default_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import TokenSummary
-from daskprep.kernels import valid_mask
-from daskprep.permutation import Integers
 from daskprep.rows.tokens import HistoryParameters
 from daskprep.sources.cells import as_text
-from daskprep.split.times import SeriesOrder, read_times
+from daskprep.sources.split.times import SeriesOrder, read_times
 
 _FIELDS = ["tokens", "group", "time"]
 _UNUSED = {

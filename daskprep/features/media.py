@@ -16,18 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import TypeVar
 
-from daskprep.deferred.cells import MediaKind, convert_media_column
-from daskprep.deferred.decoders import STORED_TYPE, MediaDecoder, read_content
-from daskprep.deferred.reader import MediaReader, save_cell_bytes
+from daskprep.columns.deferred.cells import MediaKind, convert_media_column
+from daskprep.columns.deferred.decoders import STORED_TYPE, MediaDecoder, read_content
+from daskprep.columns.deferred.reader import MediaReader, save_cell_bytes
+from daskprep.columns.kernels import unwrap_mixed_column
+from daskprep.columns.summaries import ColumnSummary, FileSample, SampledFile
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Border, BorderValue, NeighbourImputer
-from daskprep.kernels import unwrap_mixed_column
 from daskprep.rows.base import Strategy
 from daskprep.storage.files import Folder
 from daskprep.storage.security import check_trusted_path, redact_url
-from daskprep.summaries import ColumnSummary, FileSample, SampledFile
 
 Mode = Literal["lazy", "lazy_cached", "eager"]
 OnError = Literal["raise", "fill", "drop"]

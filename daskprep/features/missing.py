@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow as pa
 
-from daskprep.kernels import valid_mask
+from daskprep.columns.kernels import valid_mask
 from daskprep.rows.base import NEIGHBOUR_STRATEGIES
 from daskprep.rows.base import Strategy as Strategy  # noqa: PLC0414 custom types import it from here
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.columns.kernels import BLOCK_SPANS, null_mask, only_where, string_buffers
 from daskprep.features.cells import as_dictionary, as_numbers, is_text, parse_numbers_and_strip
-from daskprep.kernels import BLOCK_SPANS, null_mask, only_where, string_buffers
 from daskprep.rows import numbers as rules
 from daskprep.rows.numbers import Notation, derive_notation, parse_number
 from daskprep.sources.cells import as_text

@@ -18,6 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.columns.kernels import MIXED, float_values, null_mask, only_where, plain_values
+from daskprep.columns.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
+from daskprep.columns.summaries.column_summary import MAX_SAMPLES
+from daskprep.columns.summaries.shifts import count_bins
+from daskprep.columns.summaries.target_sums import TargetSums
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
     VALUE_BINS,
@@ -52,7 +57,6 @@ from daskprep.features.notation import (
     parse_strict_notation,
 )
 from daskprep.features.outliers import NumberImputer, mask_outliers
-from daskprep.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.rows.numbers import (
     ENCODINGS,
@@ -63,10 +67,6 @@ from daskprep.rows.numbers import (
     derive_notation,
     find_lossy_numbers,
 )
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
-from daskprep.summaries.column_summary import MAX_SAMPLES
-from daskprep.summaries.shifts import count_bins
-from daskprep.summaries.target_sums import TargetSums
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_BINS = 65_536

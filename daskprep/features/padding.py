@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.permutation import Integers
+from daskprep.columns.permutation import Integers
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from typing import Any, Literal, Self
 
 from sklearn.base import BaseEstimator, clone
 
-from daskprep.display import escape_unprintable, join_names
+from daskprep.columns.display import escape_unprintable, join_names
 from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8, warn
 from daskprep.features import FEATURES, USER_KINDS, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
 from daskprep.features.feature import CONFIG, FrameOutput
-from daskprep.split import Splitter
+from daskprep.sources.split import Splitter
 from daskprep.storage.arrays import ROW_ID
 
 

@@ -14,7 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep import kernels
+from daskprep.columns import kernels
+from daskprep.columns.kernels import valid_mask
+from daskprep.columns.permutation import Integers
+from daskprep.columns.pretrained import import_package
+from daskprep.columns.summaries import ColumnSummary, Lengths, Summary
+from daskprep.columns.tokenizers import Subwords, Tokenizer, expand
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.features.base import Bounds, Encoded, Learned, Limits, Loss, SideColumns, Tensor
 from daskprep.features.cells import any_in_list, token_lists
@@ -28,9 +34,6 @@ from daskprep.features.tokens import (
     TokenSummary,
     rename_texts,
 )
-from daskprep.kernels import valid_mask
-from daskprep.permutation import Integers
-from daskprep.pretrained import import_package
 from daskprep.rows.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,
@@ -43,9 +46,6 @@ from daskprep.rows.tokens import (
     join_tokens,
 )
 from daskprep.storage.security import check_trusted_path, path_text
-from daskprep.summaries import ColumnSummary, Lengths, Summary
-from daskprep.tokenizers import Subwords, Tokenizer, expand
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _SUBWORDS, _MIN_AUTO, _MIN_AUTO_CHARACTERS = 20_000, 256, 1_024  # the latter with max_sequence_length="auto"
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from daskprep import kernels
+from daskprep.columns import kernels
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Loss, Tensor
 from daskprep.features.cells import any_in_list, token_lists
@@ -18,7 +19,6 @@ from daskprep.features.feature import with_parameters
 from daskprep.features.padding import Padding
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, drop_repeats
 from daskprep.rows.tokens import BagParameters, SetParameters, SetValues, frequencies, multi_hot
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0
 

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep import kernels
+from daskprep.columns import kernels
+from daskprep.columns.pretrained import BATCH_TEXTS, import_package
+from daskprep.columns.summaries import TokenCounts
+from daskprep.columns.tokenizers import Subwords
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import CorruptDatasetError
-from daskprep.pretrained import BATCH_TEXTS, import_package
 from daskprep.rows.tokens import CONTINUATION_MARK, WORD_START_MARK, WORD_START_TOKENIZERS, Merges, Scores
-from daskprep.summaries import TokenCounts
-from daskprep.tokenizers import Subwords
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 # The trainer of byte pairs accepts no counts, so words are repeated: as often as they occur, or in proportion if their
 # total is larger than this.

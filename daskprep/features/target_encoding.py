@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sklearn.base import clone
 
+from daskprep.columns.permutation import Integers
+from daskprep.columns.summaries import TokenCounts
+from daskprep.columns.summaries.target_sums import DIGIT_BITS, SumTable, ValueSums
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import ColumnError
 from daskprep.features.base import Loss, SideColumns, Y
 from daskprep.features.cells import argsort_values, as_dictionary, as_numbers, one_array, take_by_code
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import matrix_to_lists
-from daskprep.permutation import Integers
 from daskprep.rows.classes import TargetEncodingParameters, TargetEncodingValues
 from daskprep.rows.normalization import MAX_FLOAT32
-from daskprep.split import GroupSplit, KFold, Splitter
-from daskprep.split.times import TimeSplitter
-from daskprep.summaries import TokenCounts
-from daskprep.summaries.target_sums import DIGIT_BITS, SumTable, ValueSums
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
+from daskprep.sources.split import GroupSplit, KFold, Splitter
+from daskprep.sources.split.times import TimeSplitter
 
 MAX_CLASSES = 256
 _CLASS = "class "  # prefix of the names of sums by class

@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.sparse import csr_array
 
+from daskprep.columns.kernels import make_list_array, offsets_from_lengths, plain_values, valid_mask
+from daskprep.columns.summaries import DistinctTexts
 from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, Loss
 from daskprep.features.cells import as_dictionary, take_by_code
@@ -21,7 +23,6 @@ from daskprep.features.checking import memoize
 from daskprep.features.directions import leading_directions
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.vector import matrix_to_lists
-from daskprep.kernels import make_list_array, offsets_from_lengths, plain_values, valid_mask
 from daskprep.rows.components import (
     BUCKETS,
     FRACTION_BITS,
@@ -32,7 +33,6 @@ from daskprep.rows.components import (
     count_grams,
     decode_array,
 )
-from daskprep.summaries import DistinctTexts
 
 _BLOCK_CHARACTERS = 1 << 17  # the arrays of a block stay in the CPU cache
 _ROW_LENGTH = 1 << 12

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display import format_count
+from daskprep.columns.display import format_count
+from daskprep.columns.kernels import float_values, list_offsets, pad, valid_mask
+from daskprep.columns.summaries import Lengths
 from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, Loss, fills_with_one_value
 from daskprep.features.cells import as_numbers
@@ -18,11 +20,9 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.padding import Padding
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
-from daskprep.kernels import float_values, list_offsets, pad, valid_mask
 from daskprep.rows.normalization import MAX_FLOAT32
 from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesValues
 from daskprep.sources.cells import as_text
-from daskprep.summaries import Lengths
 
 # Windows: rows are sorted by group. NaN represents a missing number, and `HIDDEN` a number of another split: it fills
 # no missing number, and becomes NaN in a window.

@@ -11,19 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep import kernels
+from daskprep.columns import kernels
+from daskprep.columns.kernels import TokenCodes, valid_mask
+from daskprep.columns.permutation import Integers
+from daskprep.columns.summaries import ColumnSummary, Lengths, Summary, TokenCounts
+from daskprep.columns.summaries.base import SummaryT
+from daskprep.columns.tokenizers import Subwords, Tokenizer, get_tokenizer, is_builtin_tokenizer, lowercase_strings
+from daskprep.columns.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT, Loss
 from daskprep.features.cells import token_lists
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.kernels import TokenCodes, valid_mask
-from daskprep.permutation import Integers
 from daskprep.rows.tokens import TokenParameters
 from daskprep.sources.cells import as_text
-from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
-from daskprep.summaries.base import SummaryT
-from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, is_builtin_tokenizer, lowercase_strings
-from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 UNKNOWN = "<UNK>"  # as a fill value: the out-of-vocabulary symbol, whatever its spelling
 

@@ -10,11 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Learned
-from daskprep.features.cells import as_numbers, is_text
-from daskprep.features.feature import Feature, with_parameters
-from daskprep.kernels import (
+from daskprep.columns.kernels import (
     float_values,
     list_offsets,
     make_list_array,
@@ -25,9 +21,13 @@ from daskprep.kernels import (
     string_buffers,
     valid_mask,
 )
+from daskprep.columns.summaries import ColumnSummary, Lengths
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.base import Learned
+from daskprep.features.cells import as_numbers, is_text
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.rows.series import VectorParameters, VectorValues
 from daskprep.sources.cells import as_text
-from daskprep.summaries import ColumnSummary, Lengths
 
 _MAX_SAMPLED = 1000  # numbers in a sample cell; as a vector of more numbers, it counts as missing
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from daskprep.columns.summaries import Moments
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.summaries import Moments
 
 _MAX_WEIGHT = float(np.finfo(np.float32).max)  # losses are weighted in single precision
 _ROUNDED_TO_0 = 2.0**-150  # greatest double that float32 rounds to 0

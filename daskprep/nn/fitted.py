@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from daskprep.columns.parametrized import check_is_fitted
 from daskprep.dataset import Dataset
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features import Feature, Learned
-from daskprep.parametrized import check_is_fitted
 from daskprep.preprocessor import Preprocessor
 
 Source: TypeAlias = Preprocessor | Dataset

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 its usual name
 
+from daskprep.columns.vocabulary import SpecialSymbols
+from daskprep.dataset.loader.batches import make_expanders
+from daskprep.dataset.loader.lengths import LENGTH, find_paddings
+from daskprep.dataset.options import check_count
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import Limits, all_outputs, keeps_missing, kind_with_article
 from daskprep.features.checking import all_empty_arrays
-from daskprep.loader.batches import make_expanders
-from daskprep.loader.lengths import LENGTH, find_paddings
 from daskprep.nn.fitted import Source, check_names, column_of, fitted_state, match_ids, replace_rows
-from daskprep.options import check_count
 from daskprep.rows.base import MISSING
-from daskprep.vocabulary import SpecialSymbols
 
 _MAX_DIMENSIONS = 64
 _DEVIATION = 0.01  # of new embeddings; with 1, the default of torch, rare values stay large noise

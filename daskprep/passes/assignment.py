@@ -14,12 +14,10 @@ import numpy as np
 import pyarrow as pa
 from sklearn.base import BaseEstimator
 
-from daskprep import partitions
-from daskprep.balance import Balance
+from daskprep.columns.parametrized import is_integer, to_json_value
 from daskprep.errors import ConfigError
 from daskprep.features.base import Contract, find_dropped_rows, may_drop_rows
 from daskprep.features.checking import column_error_context
-from daskprep.parametrized import is_integer, to_json_value
 from daskprep.passes.contexts import ContextPlan, assignment_columns, exchange_borders
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
@@ -32,11 +30,12 @@ from daskprep.passes.table import (
     kept_rows,
     select_dropping_features,
 )
-from daskprep.sources import Source
+from daskprep.sources import Source, partitions
+from daskprep.sources.balance import Balance
 from daskprep.sources.opening import SPLIT, get_splits, select_rows
-from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
-from daskprep.split.folds import PeriodAssignment
-from daskprep.split.rows import RandomAssignment, sample_rows
+from daskprep.sources.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
+from daskprep.sources.split.folds import PeriodAssignment
+from daskprep.sources.split.rows import RandomAssignment, sample_rows
 
 DroppedCells = tuple[pa.Array, np.ndarray]
 """The cells of a feature, and a mask of those that drop their row."""

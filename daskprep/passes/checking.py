@@ -11,11 +11,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display import align_columns, format_count, format_number, format_share
+from daskprep.columns.display import align_columns, format_count, format_number, format_share
+from daskprep.columns.kernels import only_where, plain_values
+from daskprep.columns.summaries import Range, Summary
+from daskprep.columns.summaries.shifts import LARGE_SHIFT, Shift, compare_counts
+from daskprep.columns.vocabulary import Vocabulary
 from daskprep.errors import CheckError, ColumnError
 from daskprep.features.base import Contract, Learned, TrainingCounts, drops_missing, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
-from daskprep.kernels import only_where, plain_values
 from daskprep.passes.encoding import mask_cells
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
@@ -30,9 +33,6 @@ from daskprep.passes.table import (
 from daskprep.rows.base import CELL_KINDS
 from daskprep.sources import Source
 from daskprep.storage.checkpoint import checkpointable
-from daskprep.summaries import Range, Summary
-from daskprep.summaries.shifts import LARGE_SHIFT, Shift, compare_counts
-from daskprep.vocabulary import Vocabulary
 
 FORMAT, FORMAT_VERSION = "daskprep-check", 1
 Severity = Literal["error", "warning"]

@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.balance import Balance
-from daskprep.classes import RowCounts
 from daskprep.features.base import Contract, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
@@ -37,10 +35,12 @@ from daskprep.passes.table import (
     select_dropping_features,
     take_census,
 )
-from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.split import KFold, PartitionAssignment, Splitter
-from daskprep.split.times import TimeSplitter
+from daskprep.sources.balance import Balance
+from daskprep.sources.classes import RowCounts
+from daskprep.sources.partitions.progress import Progress
+from daskprep.sources.split import KFold, PartitionAssignment, Splitter
+from daskprep.sources.split.times import TimeSplitter
 
 
 def assignment_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:

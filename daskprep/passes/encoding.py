@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprep import partitions
+from daskprep.columns.kernels import valid_mask
 from daskprep.errors import DaskprepError
 from daskprep.features.arrays import empty_outputs, tabulate, tabulate_sparse
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.checking import column_error_context
-from daskprep.kernels import valid_mask
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, default_contexts, run_pass
 from daskprep.passes.fitting import bind_features
@@ -35,8 +34,8 @@ from daskprep.passes.table import (
 )
 from daskprep.rows.base import CELL_KINDS
 from daskprep.rows.saved import check_golden
-from daskprep.sources import PandasSource, Source
-from daskprep.split import TRAIN, Splitter
+from daskprep.sources import PandasSource, Source, partitions
+from daskprep.sources.split import TRAIN, Splitter
 
 
 def encode_source(

@@ -12,13 +12,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskprep import partitions
 from daskprep.features.base import Contract
 from daskprep.features.cells import one_array
 from daskprep.passes.table import Parsed, PartitionContext, parse_columns, source_columns
-from daskprep.progress import Progress
-from daskprep.sources import Source
+from daskprep.sources import Source, partitions
 from daskprep.sources.base import table_without_columns
+from daskprep.sources.partitions.progress import Progress
 from daskprep.storage.checkpoint import Checkpoint
 
 MapPartition = Callable[[PartitionContext, Parsed, pa.Table], Any]

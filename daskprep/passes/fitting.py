@@ -12,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.summaries import ColumnSummary, FoldedSummary
+from daskprep.columns.summaries.column_summary import MAX_SAMPLE_CHARACTERS
 from daskprep.errors import ColumnError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, kind_with_article, rows_seen
 from daskprep.features.checking import column_error_context
@@ -21,8 +23,6 @@ from daskprep.passes.table import AnyFeature, Parsed, PartitionCensus, Partition
 from daskprep.sources import Source
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.local_files import make_folder
-from daskprep.summaries import ColumnSummary, FoldedSummary
-from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS
 
 _NUMBERS = re.compile(r"-?[0-9][0-9,.e+-]*( numbers?)?")
 _ANOTHER_TYPE = 'use another type, such as "category" or "text"'

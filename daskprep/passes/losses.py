@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display import format_count, format_share
+from daskprep.columns.display import format_count, format_share
 from daskprep.errors import warn
 from daskprep.features.base import Contract, Learned, Loss, drops_missing, keeps_missing, rows_seen
 from daskprep.passes.table import LossMasks

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.summaries import Range
 from daskprep.errors import CheckError, UnfilledCellError, warn
 from daskprep.features.arrays import MIN_CELLS, encode_small_frame
 from daskprep.features.base import Contract, Learned, drops_missing
@@ -20,7 +21,6 @@ from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import Parsed, PartitionCensus, PartitionContext
 from daskprep.rows.base import CELL_KINDS
 from daskprep.sources import Source
-from daskprep.summaries import Range
 
 OnFindings = Literal["warn", "raise", "ignore"]
 

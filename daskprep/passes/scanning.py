@@ -14,9 +14,9 @@ from daskprep.passes.fitting import bind_features, learn_partitions
 from daskprep.passes.reviewing import OnFindings, review_rows, with_tallies
 from daskprep.passes.scratch import SpillingParser, parsing_checkpoint, scratch_reader
 from daskprep.passes.table import PartitionCensus, PartitionContext, count_rows
-from daskprep.progress import Progress
 from daskprep.sources import Source
-from daskprep.split import Splitter
+from daskprep.sources.partitions.progress import Progress
+from daskprep.sources.split import Splitter
 from daskprep.storage.checkpoint import Checkpoint
 from daskprep.storage.files import Folder
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from daskprep.balance import PartitionRepeats
+from daskprep.columns.kernels import valid_mask
+from daskprep.columns.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 from daskprep.errors import RejectedValueError, UnfilledCellError
 from daskprep.features.base import (
     Contract,
@@ -29,15 +30,14 @@ from daskprep.features.checking import (
     encode_fill_value,
 )
 from daskprep.features.missing import NeighbourImputer
-from daskprep.kernels import valid_mask
 from daskprep.rows.base import MISSING, strip_null_values
 from daskprep.rows.cells import is_missing
 from daskprep.sources.arrow_types import cell_type
+from daskprep.sources.balance import PartitionRepeats
 from daskprep.sources.cells import as_text
-from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment
-from daskprep.split.rows import RandomAssignment
+from daskprep.sources.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment
+from daskprep.sources.split.rows import RandomAssignment
 from daskprep.storage.checkpoint import checkpointable
-from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 
 _PARTITION_BITS = 40  # (partition, row) as one integer orders rows before the row counts of partitions are available
 

@@ -1,6 +1,6 @@
 """Built-in tokenizers for a single text, and row encoders of `Set`, `Bag`, `Sequence` and `Text`.
 
-`daskprep.tokenizers` splits columns by the same rules.
+`daskprep.columns.tokenizers` splits columns by the same rules.
 """
 
 from __future__ import annotations

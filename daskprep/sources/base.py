@@ -19,9 +19,9 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.kernels import unwrap_mixed_table
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_valid_utf8
-from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, explain_read_errors
 

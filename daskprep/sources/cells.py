@@ -25,7 +25,7 @@ or precision of its column:
 | scalars of several types, integers beyond 64 bits, times in several zones or with nanoseconds | `MIXED` cells |
 | decimals with more than 76 digits in total | `MIXED` cells |
 | lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several types are text |
-| objects of images or audio (see `daskprep.deferred.cells`), also with other cells | `CELL_TYPE` structs |
+| objects of images or audio (see `daskprep.columns.deferred.cells`), also with other cells | `CELL_TYPE` structs |
 | text and bytes of files | `CELL_TYPE` structs |
 | None, NaN, NaT, pandas.NA | null |
 | other dicts and objects, lists with scalars, lists with arrays of several dimensions | ColumnError |
@@ -50,9 +50,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from daskprep.deferred.cells import ACCEPTED_OBJECTS, MediaKind, convert_media_objects, is_pillow, is_tensor
+from daskprep.columns.deferred.cells import ACCEPTED_OBJECTS, MediaKind, convert_media_objects, is_pillow, is_tensor
+from daskprep.columns.kernels import MIXED, only_where
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.kernels import MIXED, only_where
 from daskprep.rows.cells import NUMBER_TYPES, PLAIN_INTEGER_LIMIT, SECONDS_PER_DAY, TIME_TYPES, number_of, text_of
 
 _MIN_LARGE = 2.0**63  # beyond int64

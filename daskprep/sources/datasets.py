@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.dataset as pds
 
+from daskprep.columns.kernels import unwrap_mixed_table
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import add_class_names, narrow_schema, narrow_table
 from daskprep.sources.base import (
     MAX_FRAGMENT_ROWS,

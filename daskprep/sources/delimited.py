@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
-from daskprep.display import join_names
+from daskprep.columns.display import join_names
+from daskprep.columns.kernels import only_where
 from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
-from daskprep.kernels import only_where
 from daskprep.sources.arrow_types import untyped_field
 from daskprep.sources.base import FileFragment, check_names, split_evenly
 from daskprep.sources.text import (

@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from daskprep.columns.kernels import unwrap_mixed_table
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import Fragment, FragmentListSource, group_fragments, require_columns
 from daskprep.sources.columnar import (

@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as pt
 
+from daskprep.columns.kernels import unwrap_mixed_column, unwrap_mixed_table
 from daskprep.errors import ColumnError
-from daskprep.kernels import unwrap_mixed_column, unwrap_mixed_table
 from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
 from daskprep.sources.base import (
     FragmentListSource,

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 import pyarrow.types as pt
 
+from daskprep.columns.kernels import MIXED
 from daskprep.errors import ConfigError, RejectedValueError, StorageFullError
-from daskprep.kernels import MIXED
 from daskprep.rows.saved import check_unique_keys
 from daskprep.sources.arrow_types import common_type
 from daskprep.sources.base import FileFragment, split_evenly, table_without_columns

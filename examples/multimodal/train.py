@@ -19,7 +19,7 @@ from PIL import Image
 from torch import nn
 
 import daskprep as dp
-from daskprep.media.audio import encode_wav
+from daskprep.extensions.media.audio import encode_wav
 
 ROWS, RATE = 600, 8_000
 WORDS = np.array(["calm", "bright", "small", "great", "quiet", "rooms", "garden", "and", "near", "station"])

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import daskprep as dp
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.sources import Source
 
 MAGIC = 0xCED7230A

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.cli import main
+from daskprep.extensions.cli import main
 
 ROWS = 300
 

@@ -28,7 +28,7 @@ def test_missing_path_prints_one_line_and_exits_with_1(run_process, files, tmp_p
     ]
     commands += ["infer none.csv", "preprocess auto none.csv -o a.dp", f"preprocess {config} none.csv -o a.dp"]
     commands += [f"preprocess none.yaml {data} -o a.dp", f"demo {data}/none"]
-    code = "import sys; from daskprep.cli import main\nfor line in sys.argv[1:]: print(main(line.split()))"
+    code = "import sys; from daskprep.extensions.cli import main\nfor line in sys.argv[1:]: print(main(line.split()))"
     ended = run_process(*commands, code=code, cwd=tmp_path)
     lines = ended.error.splitlines()
     assert ended.out.split() == ["1"] * len(commands) == ["1"] * len(lines)
@@ -88,7 +88,7 @@ def test_warning_is_one_line_without_a_code_location(call, tmp_path):
 
 
 def test_unreachable_scheduler_prints_one_line(call, files, monkeypatch):
-    monkeypatch.setattr("daskprep.cli.options._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("daskprep.extensions.cli.options._CONNECT_SECONDS", 0.5)
     where = "tcp://127.0.0.1:9"
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "--skip-save", "--scheduler", where)
     assert ended.status == 1
@@ -110,7 +110,7 @@ def test_progress_is_shown_on_terminals_unless_quiet(call, files, tmp_path, monk
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
-    monkeypatch.setattr("daskprep.progress._is_interactive", lambda: True)
+    monkeypatch.setattr("daskprep.sources.partitions.progress._is_interactive", lambda: True)
     shown = call(*command)
     assert shown.out.startswith(quiet.out)
     assert not quiet.error
@@ -456,7 +456,8 @@ def test_empty_standard_input_fails(call, files, tmp_path, monkeypatch):
 def test_closed_standard_output_is_not_an_error(run_process, files, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
-    code = "import os, sys; from daskprep.cli import main; os.dup2(int(sys.argv[1]), 1); sys.exit(main(sys.argv[2:]))"
+    code = "import os, sys; from daskprep.extensions.cli import main; os.dup2(int(sys.argv[1]), 1)"
+    code += "; sys.exit(main(sys.argv[2:]))"
     command = ("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
     ended = run_process(writer, *command, code=code, pass_fds=[writer])
     os.close(writer)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import daskprep as dp
-from daskprep.cli import program
-from daskprep.cli.console import messages_as_lines, paths_as_typed
+from daskprep.extensions.cli import program
+from daskprep.extensions.cli.console import messages_as_lines, paths_as_typed
 
 # -- help, version, completion
 
@@ -24,7 +24,7 @@ def test_help_of_every_command_has_examples(call, command):
 
 def test_help_and_completion_import_nothing_heavy(run_process):
     code = (
-        "import sys; from daskprep.cli import main, program\n"
+        "import sys; from daskprep.extensions.cli import main, program\n"
         "for name in program.commands: assert main([name, '--help']) == 0\n"
         "assert main(['--help']) == main(['--completion', 'zsh']) == 0\n"
         "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
@@ -56,7 +56,7 @@ def test_unknown_command_suggests_the_closest_one(call):
 def test_missing_path_fails_before_heavy_imports(run_process, tmp_path, arguments, message):
     (tmp_path / "listings.dp").mkdir()
     code = (
-        "import sys; from daskprep.cli import main\n"
+        "import sys; from daskprep.extensions.cli import main\n"
         f"assert main({arguments}) == 1\n"
         "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
     )

@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 import daskprep as dp
-from daskprep.cli import options, program
-from daskprep.cli.console import format_line
+from daskprep.extensions.cli import options, program
+from daskprep.extensions.cli.console import format_line
 from daskprep.sources.file_source import Format
 
 OPTIONS = {name for command in program.commands.values() for one in command.params for name in one.opts}

@@ -18,7 +18,7 @@ import pytest
 # Sends Ctrl-C to itself in the middle of a command, at an audit event of Python.
 INTERRUPTED = """
 import os, signal, sys
-from daskprep.cli import main
+from daskprep.extensions.cli import main
 
 MOMENTS = {
     "reading": lambda event, about: event == "open" and str(about[0]).endswith(".parquet"),

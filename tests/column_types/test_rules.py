@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.guess import Guess, is_identifier_text, mostly_match, plain_name
-from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.media.pixels import encode_png
-from daskprep.summaries.column_facts import ColumnFacts, TextFacts
+from daskprep.columns.summaries.column_facts import ColumnFacts, TextFacts
+from daskprep.extensions.column_types.column_facts import column_facts
+from daskprep.extensions.column_types.guess import Guess, is_identifier_text, mostly_match, plain_name
+from daskprep.extensions.column_types.rules import guess_feature, guess_target
+from daskprep.extensions.media.pixels import encode_png
 
 SKIPPED = "skipped"
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.column_types import InferredFeatures
+from daskprep.extensions.column_types import InferredFeatures
 
 ROWS = 600
 Column = tuple[str, Any]

@@ -13,7 +13,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.dataset import Dataset, open_dataset
-from daskprep.state import state_files
+from daskprep.passes.state import state_files
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output
 from daskprep.storage.arrays import chunk_name, encode_chunk
 from daskprep.storage.manifest import MANIFEST

@@ -18,11 +18,11 @@ import zarr
 from distributed import Client
 
 import daskprep as dp
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.dataset import Dataset
 from daskprep.dataset.cache import _make_stamp
-from daskprep.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.storage import Folder
 
 ROWS = 100

@@ -10,7 +10,7 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import open_dataset
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.state import restore, state_files, state_from_files
+from daskprep.passes.state import restore, state_files, state_from_files
 
 
 def test_splits_and_lengths(dataset, path):
@@ -64,9 +64,9 @@ def test_rejects_are_a_table(write, tmp_path, dataset):
 
 
 def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
     write(tmp_path)
-    monkeypatch.setattr("daskprep.vocabulary.Vocabulary.read_parquet", None)
+    monkeypatch.setattr("daskprep.columns.vocabulary.Vocabulary.read_parquet", None)
     dataset = open_dataset(tmp_path)
     names = sorted(name for name in dataset.manifest.files if name.startswith("vocab/"))
     assert [name.rsplit("-", 1)[0] for name in names] == [
@@ -84,7 +84,7 @@ def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monk
 
 
 def test_damaged_vocabulary_raises_on_opening(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
     write(tmp_path)
     file = next((tmp_path / "3f2a9c1b" / "vocab").glob("city-*"))
     data = file.read_bytes()
@@ -95,7 +95,7 @@ def test_damaged_vocabulary_raises_on_opening(write, tmp_path, monkeypatch):
 
 
 def test_state_files_are_deterministic(prep, table, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
     first = state_files(prep.to_state())
     assert first == state_files(dp.Preprocessor(prep.features).fit(table).to_state())
     features, learned = restore(state_from_files(first.__getitem__))
@@ -104,7 +104,7 @@ def test_state_files_are_deterministic(prep, table, monkeypatch):
 
 
 def test_vocabulary_file_of_long_column_name(tmp_path, write, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 1)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 1)
     frame = pd.DataFrame({"ä/" * 200: ["a", "b"]})
     prep = dp.Preprocessor({"ä/" * 200: "category"}).fit(frame)
     write(tmp_path, prep.encode(frame), prep, rows={"train": 2})

@@ -11,7 +11,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_text_levels_by_output_name(dataset):
 
 
 def test_large_vocabulary_as_lists_and_dicts(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 2)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 2)
     frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Bern"] * 5})
     large = dp.Preprocessor({"city": "category"}).fit_write(frame, tmp_path / "a.dp")
     assert "vocabulary_file" in large.metadata["features"]["city"]["learned"]

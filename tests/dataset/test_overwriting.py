@@ -15,8 +15,8 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.dataset import dataset as dataset_module
+from daskprep.dataset.writing import versions
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.writing import versions
 
 ROWS = 40
 

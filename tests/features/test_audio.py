@@ -16,9 +16,9 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, MediaError
-from daskprep.features.audio import LearnedAudio
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.audio_feature import LearnedAudio
 from daskprep.features.checking import empty_arrays
-from daskprep.media.audio import encode_wav
 
 RAW = {"type": "raw", "audio_file_length_limit_in_s": 0.004}  # four samples at 1,000 Hz
 

@@ -11,10 +11,10 @@ import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import daskprep as dp
+from daskprep.columns.summaries import Range
 from daskprep.errors import ConfigError, DaskprepError
 from daskprep.features import Learned
 from daskprep.features.media import MediaFeature
-from daskprep.summaries import Range
 
 
 def made(base, name, **attributes):

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import daskprep as dp
+from daskprep.columns.summaries import Range, quantiles
+from daskprep.columns.summaries.target_sums import TargetSums, split_into_digits
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features import bins as bins_module
 from daskprep.features.bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
 from daskprep.serving import Encoder
-from daskprep.summaries import Range, quantiles
-from daskprep.summaries.target_sums import TargetSums, split_into_digits
 
 ROWS = 200_000
 COLUMNS = {

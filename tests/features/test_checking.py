@@ -17,9 +17,9 @@ import torch
 from hypothesis import strategies as st
 
 import daskprep as dp
+from daskprep.columns.summaries import Range
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features import FEATURES, Learned
-from daskprep.summaries import Range
 
 FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]})
 

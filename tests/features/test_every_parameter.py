@@ -19,8 +19,9 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import onnx, rows
+from daskprep import rows
 from daskprep.errors import ConfigError, DaskprepError
+from daskprep.extensions import onnx
 from daskprep.features import FEATURES
 from daskprep.rows import ROW_ENCODERS
 from daskprep.rows.typed import AtLeast

@@ -16,14 +16,14 @@ from PIL import Image as PILImage
 from sklearn.base import clone
 
 import daskprep as dp
+from daskprep.columns.summaries.samples import mean_image
 from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
+from daskprep.extensions.media.image_feature import LearnedImage
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import Learned
 from daskprep.features.base import find_dropped_rows, may_drop_rows
-from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
-from daskprep.media.pixels import encode_png
 from daskprep.passes.table import parse_columns
-from daskprep.summaries.samples import mean_image
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
 

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import token_counts
 from daskprep.errors import ColumnError
-from daskprep.media.audio import encode_wav
-from daskprep.summaries import token_counts
+from daskprep.extensions.media.audio import encode_wav
 
 MANY = 25_000  # more values than the former limits
 WORDS = [f"w{number}" for number in range(MANY)]

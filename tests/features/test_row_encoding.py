@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import tokenizers
+from daskprep.columns import tokenizers
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.features import arrays
 from daskprep.sources import as_source

@@ -18,11 +18,11 @@ from sklearn.model_selection import PredefinedSplit
 from sklearn.preprocessing import TargetEncoder
 
 import daskprep as dp
+from daskprep.columns.summaries import target_sums
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features import target_encoding
 from daskprep.serving import Encoder
-from daskprep.split.folds import KFold
-from daskprep.summaries import target_sums
+from daskprep.sources.split.folds import KFold
 
 ROWS = 2_000
 TYPES = {"price": "continuous", "sold": "binary", "kind": "multiclass", "label": "binary"}

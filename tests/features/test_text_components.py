@@ -22,10 +22,10 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
+from daskprep.columns.summaries import DistinctTexts, samples
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.features.directions import _eigenvectors, leading_directions
 from daskprep.serving import Encoder
-from daskprep.summaries import DistinctTexts, samples
 from tests.columns import encode_columns
 
 JOBS = ["software engineer", "data scientist", "registered nurse", "truck driver", "school teacher", "office clerk"]

@@ -11,7 +11,7 @@ import pandas as pd
 
 import daskprep as dp
 from daskprep.errors import ConfigError, DaskprepError
-from daskprep.onnx import PREFIX
+from daskprep.extensions.onnx import PREFIX
 from daskprep.serving import Encoder
 from tests.laws.laws import REFUSED, TALLY, Arrays, check, equal, pick
 from tests.laws.stored import as_arrays, depending_on_others, outputs_of

@@ -11,13 +11,13 @@ from typing import Any
 from unittest.mock import patch
 
 from daskprep.dataset.joined import JoinedDataset
+from daskprep.dataset.writing import adding, deleting, versions
 from daskprep.features.base import Contract
 from daskprep.features.parameter_values import make_features
 from daskprep.passes import table
+from daskprep.passes.state import state_files, state_from_files
 from daskprep.rows.base import MISSING
-from daskprep.state import state_files, state_from_files
 from daskprep.storage.manifest import read_versions
-from daskprep.writing import adding, deleting, versions
 from tests.laws.laws import TALLY, Tally
 from tests.laws.test_laws import STEPS, run_programs
 

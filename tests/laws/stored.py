@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.features.base import all_outputs, cross_fit_folds, may_drop_rows
-from daskprep.split import DROPPED
+from daskprep.sources.split import DROPPED
 from daskprep.storage.layout import SPLITS
 from tests.laws.laws import REFUSED, TALLY, Arrays, Content, check, equal, join, pick, read
 from tests.laws.losses import check_losses

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import daskprep as dp
-from daskprep.state import state_files
+from daskprep.passes.state import state_files
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output
 from daskprep.storage.manifest import MANIFEST
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import daskprep as dp
+from daskprep.dataset.loader.augment import Augmentation, Draws, augment_batch, check_augment
 from daskprep.errors import ConfigError
-from daskprep.loader.augment import Augmentation, Draws, augment_batch, check_augment
 
 ROWS = np.arange(1000, 1060)
 PARTS = ([0, 1, 60], [0, 17, 18, 60], [*range(0, 60, 7), 60])

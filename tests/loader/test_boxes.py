@@ -16,7 +16,7 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.nn import Inputs
 
 LEVELS = np.array([0, 60, 120, 180, 240], np.uint8)  # of the background, three boxes and a keypoint

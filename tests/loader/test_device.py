@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from daskprep.loader import groups, loader
-from daskprep.loader.groups import DeviceTransfer
+from daskprep.dataset.loader import groups, loader
+from daskprep.dataset.loader.groups import DeviceTransfer
 
 
 class FakeEvent:

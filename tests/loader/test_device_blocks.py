@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import daskprep as dp
-from daskprep.loader import augment, loader
-from daskprep.loader.groups import DeviceTransfer
+from daskprep.dataset.loader import augment, loader
+from daskprep.dataset.loader.groups import DeviceTransfer
 
 ROWS = 603
 PARTS = {"aten::copy_", "aten::index_select", "aten::cat"}

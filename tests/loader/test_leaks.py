@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
-from daskprep.loader import pipeline
-from daskprep.loader.groups import WindowArrays
-from daskprep.loader.source import FileBlocks
+from daskprep.dataset.loader import pipeline
+from daskprep.dataset.loader.groups import WindowArrays
+from daskprep.dataset.loader.source import FileBlocks
 
 
 def resources():

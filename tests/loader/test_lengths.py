@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.media.audio import encode_wav
+from daskprep.extensions.media.audio import encode_wav
 
 ROWS, WIDTH = 2_003, 60
 

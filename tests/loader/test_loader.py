@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import daskprep as dp
+from daskprep.dataset.loader import pipeline
+from daskprep.dataset.loader.pipeline import Pipeline
+from daskprep.dataset.loader.source import FileBlocks, SmallTables
 from daskprep.errors import CorruptDatasetError
-from daskprep.loader import pipeline
-from daskprep.loader.pipeline import Pipeline
-from daskprep.loader.source import FileBlocks, SmallTables
 from daskprep.storage import reading
 
 
@@ -179,7 +179,7 @@ def test_transform_is_applied_last(train):
 
 @pytest.mark.parametrize("nbytes", [1, 5_000, 1 << 30])
 def test_batch_expansion_does_not_depend_on_grouping(train, monkeypatch, nbytes):
-    monkeypatch.setattr("daskprep.loader.batches._EXPANDED_BYTES", nbytes)
+    monkeypatch.setattr("daskprep.dataset.loader.batches._EXPANDED_BYTES", nbytes)
     sizes = []
     for compact, batch in zip(train.loader(48, expand=False), train.loader(48), strict=True):
         sizes.append(len(batch["sold"]))
@@ -220,7 +220,7 @@ def test_small_tables_are_read_once(train, monkeypatch):
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
     assert len(reads) == train.layout.parts("train")
-    monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
     reads.clear()
     uncached = train.loader(48, row_ids=True)
     for found in epochs:

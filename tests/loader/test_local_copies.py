@@ -44,7 +44,7 @@ class Requests:
 def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
     # Scalars of small splits are kept in memory, which would hide what is read.
-    monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
     return Requests(monkeypatch)
 
 

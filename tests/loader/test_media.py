@@ -20,18 +20,18 @@ import torch
 from torch.utils.data import DataLoader
 
 import daskprep as dp
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.dataset import Dataset, Split
-from daskprep.deferred.reader import MediaReader
+from daskprep.dataset.loader.augment import RandomCrop
+from daskprep.dataset.loader.cached import CachedBlocks, CachedMedia, CachePolicy
+from daskprep.dataset.loader.groups import Buffers, group_outputs
+from daskprep.dataset.loader.media import Medium, StoredMedia
+from daskprep.dataset.loader.order import EpochBlocks, Schedule
+from daskprep.dataset.loader.source import FileBlocks, LoaderTimes, Need, SlotPool
 from daskprep.errors import ConfigError, MediaError
-from daskprep.loader.augment import RandomCrop
-from daskprep.loader.cached import CachedBlocks, CachedMedia, CachePolicy
-from daskprep.loader.groups import Buffers, group_outputs
-from daskprep.loader.media import Medium, StoredMedia
-from daskprep.loader.order import EpochBlocks, Schedule
-from daskprep.loader.source import FileBlocks, LoaderTimes, Need, SlotPool
-from daskprep.media.audio import encode_wav
-from daskprep.media.decoders import AudioDecoder, ImageDecoder
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.decoders import AudioDecoder, ImageDecoder
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.storage import Folder
 
 ROWS = 400
@@ -545,7 +545,7 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
         return decode(self, cells, out)
 
     monkeypatch.setattr(ImageDecoder, "decode", watched)
-    monkeypatch.setattr("daskprep.loader.pipeline.SMALL_BYTES", 1)  # a batch is a window
+    monkeypatch.setattr("daskprep.dataset.loader.pipeline.SMALL_BYTES", 1)  # a batch is a window
     assert sum(len(batch["photo"]) for batch in train.loader(64, threads=8, cache=False, expand=False)) == ROWS
     # Two tasks for each thread are shared by the windows on their way: 8 and 8 of the first two, 6 of the third ...
     assert rows[:16] == [8] * 16
@@ -555,8 +555,8 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
 def test_batches_do_not_depend_on_decoding_windows(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
-    monkeypatch.setattr("daskprep.loader.pipeline.SMALL_BYTES", nbytes)
-    monkeypatch.setattr("daskprep.loader.pipeline._DECODED_AHEAD", ahead)
+    monkeypatch.setattr("daskprep.dataset.loader.pipeline.SMALL_BYTES", nbytes)
+    monkeypatch.setattr("daskprep.dataset.loader.pipeline._DECODED_AHEAD", ahead)
     found = given(train.loader(16, expand=False, row_ids=True, cache=False))
     assert [row for row, _ in found] == [row for row, _ in expected]
     assert all(np.array_equal(one, other) for (_, one), (_, other) in zip(found, expected, strict=True))

@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.loader.pipeline import Settings
+from daskprep.dataset.options import parse_bytes
 from daskprep.errors import ConfigError
-from daskprep.loader.pipeline import Settings
-from daskprep.options import parse_bytes
 from daskprep.storage import reading
 
 # Bytes of a block, as memory_process.py writes them.

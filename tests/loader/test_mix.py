@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.dataset import Split
+from daskprep.dataset.loader.mixing import Quotas
 from daskprep.errors import ConfigError
-from daskprep.loader.mixing import Quotas
 
 ROWS = {"web": 211, "books": 64, "code": 37, "chat": 19, "late": 90}
 WEIGHTS = {"web": 0.5, "books": 0.2, "code": 0.15, "chat": 0.15}

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from daskprep.loader.order import EpochBlocks, Schedule, count_dealt, default_streams
-from daskprep.permutation import make_key, permute
+from daskprep.columns.permutation import make_key, permute
+from daskprep.dataset.loader.order import EpochBlocks, Schedule, count_dealt, default_streams
 
 # Rows, rows of a block, of a batch, and streams.
 CASES = [(1000, 32, 48, 24), (403, 7, 24, 24), (403, 4096, 96, 48), (203, 1, 72, 24), (71, 32, 48, 24), (25, 5, 48, 24)]

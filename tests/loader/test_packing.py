@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.dataset import Split
+from daskprep.dataset.loader.packing import Joiner, PackingPosition, Padding
 from daskprep.errors import ConfigError
-from daskprep.loader.packing import Joiner, PackingPosition, Padding
 
 PADDING = 0
 BLOCK = 7

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.loader.sampling import Sampling
 from daskprep.errors import ConfigError
-from daskprep.loader.sampling import Sampling
 
 
 def count_rows(loader):
@@ -136,6 +136,6 @@ def test_invalid_sampling_raises(train, options, words):
 
 
 def test_too_many_classes_raise(train, monkeypatch):
-    monkeypatch.setattr("daskprep.loader.sampling._MAX_COUNTS", 1000)
+    monkeypatch.setattr("daskprep.dataset.loader.sampling._MAX_COUNTS", 1000)
     with pytest.raises(ConfigError, match='"price" has 1,003 classes'):
         train.loader(weights={"price": {0.0: 2}})

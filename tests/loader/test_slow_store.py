@@ -15,7 +15,7 @@ import pytest
 
 import daskprep as dp
 from benchmarks.slow_store import SlowStore
-from daskprep.loader.pipeline import Pipeline
+from daskprep.dataset.loader.pipeline import Pipeline
 from daskprep.storage import reading
 
 ROWS, BLOCK_ROWS = 2_000, 100
@@ -65,7 +65,7 @@ def test_remote_epoch_yields_every_row_in_few_requests(
 ) -> None:
     store, options = slow
     monkeypatch.setattr(reading, "_REQUEST_BYTES", 1_000)
-    monkeypatch.setattr("daskprep.loader.source._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
     rng = np.random.default_rng(0)
     vectors = [" ".join(map(str, row)) for row in rng.integers(0, 99, (ROWS, 20))]
     frame = pd.DataFrame({"price": rng.normal(size=ROWS), "vector": vectors})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav, read_audio_info
+from daskprep.extensions.media.audio import AudioRecipe, decode_audio, encode_wav, read_audio_info
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -265,7 +265,7 @@ def test_decode_audio_in_threads():
 
 
 def test_importing_needs_no_decoder():
-    code = "import daskprep.media.spectra, sys; print({'soundfile', 'scipy', 'librosa'} & {*sys.modules})"
+    code = "import daskprep.extensions.media.spectra, sys; print({'soundfile', 'scipy', 'librosa'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
 
 

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprep.deferred.cells import CELL_TYPE, MediaKind, convert_media_column, convert_media_objects
+from daskprep.columns.deferred.cells import CELL_TYPE, MediaKind, convert_media_column, convert_media_objects
 from daskprep.errors import ColumnError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 
 SOUND = np.linspace(-0.5, 0.5, 40, dtype="float32")
 

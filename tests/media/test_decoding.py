@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from daskprep.deferred.cells import convert_media_column
-from daskprep.deferred.decoders import STORED_TYPE, Failure, MediaDecoder
-from daskprep.deferred.reader import MediaReader
-from daskprep.media import decoders as decoding
-from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
-from daskprep.media.decoders import AudioDecoder, ImageDecoder
-from daskprep.media.images import ImageRecipe, decode_image
-from daskprep.media.pixels import encode_png
-from daskprep.media.spectra import compute_features
+from daskprep.columns.deferred.cells import convert_media_column
+from daskprep.columns.deferred.decoders import STORED_TYPE, Failure, MediaDecoder
+from daskprep.columns.deferred.reader import MediaReader
+from daskprep.extensions.media import decoders as decoding
+from daskprep.extensions.media.audio import AudioRecipe, decode_audio, encode_wav
+from daskprep.extensions.media.decoders import AudioDecoder, ImageDecoder
+from daskprep.extensions.media.images import ImageRecipe, decode_image
+from daskprep.extensions.media.pixels import encode_png
+from daskprep.extensions.media.spectra import compute_features
 
 RECIPE = ImageRecipe(3, 4, 3)
 IMAGES = ImageDecoder(MediaReader(), "fill", RECIPE, missing=(1, 2, 3), broken=(7, 8, 9))

@@ -17,12 +17,12 @@ import torch
 from PIL import Image
 
 import daskprep as dp
-from daskprep.deferred.decoders import STORED_TYPE
-from daskprep.deferred.reader import MediaReader
+from daskprep.columns.deferred.decoders import STORED_TYPE
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media import gpu
-from daskprep.media.decoders import ImageDecoder
-from daskprep.media.images import ImageRecipe
+from daskprep.extensions.media import gpu
+from daskprep.extensions.media.decoders import ImageDecoder
+from daskprep.extensions.media.images import ImageRecipe
 
 HAS_GPU = torch.cuda.is_available() and importlib.util.find_spec("nvidia.nvimgcodec") is not None
 BILINEAR = Image.Resampling.BILINEAR

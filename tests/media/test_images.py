@@ -14,9 +14,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media import images
-from daskprep.media.images import FORMATS, ImageRecipe, decode_image, infer_size, read_image_header, shrink
-from daskprep.media.pixels import encode_png, find_class_colours, map_to_classes
+from daskprep.extensions.media import images
+from daskprep.extensions.media.images import FORMATS, ImageRecipe, decode_image, infer_size, read_image_header, shrink
+from daskprep.extensions.media.pixels import encode_png, find_class_colours, map_to_classes
 
 BILINEAR = Image.Resampling.BILINEAR
 
@@ -379,7 +379,7 @@ def test_missing_opencv_raises(monkeypatch):
 
 
 def test_importing_module_does_not_import_pillow():
-    code = "import sys, daskprep.media.images; assert not {'PIL', 'cv2'} & set(sys.modules)"
+    code = "import sys, daskprep.extensions.media.images; assert not {'PIL', 'cv2'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -17,8 +17,8 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from daskprep.deferred.cells import CELL_TYPE, convert_media_column
-from daskprep.deferred.reader import MediaReader, name_by_content, save_cell_bytes
+from daskprep.columns.deferred.cells import CELL_TYPE, convert_media_column
+from daskprep.columns.deferred.reader import MediaReader, name_by_content, save_cell_bytes
 from daskprep.errors import ConfigError, MediaError
 from daskprep.storage import Folder
 

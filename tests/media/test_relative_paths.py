@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.cli.program import main
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.cli.program import main
+from daskprep.extensions.media.pixels import encode_png
 
 LEVELS = [10, 20, 30]
 

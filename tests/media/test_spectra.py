@@ -7,9 +7,9 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.media import spectra
-from daskprep.media.audio import AudioRecipe
-from daskprep.media.spectra import compute_features, make_mel_filters
+from daskprep.extensions.media import spectra
+from daskprep.extensions.media.audio import AudioRecipe
+from daskprep.extensions.media.spectra import compute_features, make_mel_filters
 
 pytest.importorskip("scipy")
 

@@ -10,8 +10,8 @@ import pytest
 import soundfile
 
 from daskprep.errors import MediaError
-from daskprep.media import audio
-from daskprep.media.audio import AudioRecipe, decode_audio, read_plain_wav
+from daskprep.extensions.media import audio
+from daskprep.extensions.media.audio import AudioRecipe, decode_audio, read_plain_wav
 
 SAMPLES = np.random.default_rng(0).uniform(-1, 1, (501, 2))
 RAW = AudioRecipe("raw", 8_000, length_limit_in_s=0.05)

@@ -1,6 +1,6 @@
 """Change the package in small ways, one at a time, and see whether the nearest tests notice.
 
-    .venv/bin/python tests/mutation/run.py [daskprep/permutation.py ...] [--jobs 2] [--every 5]
+    .venv/bin/python tests/mutation/run.py [daskprep/columns/permutation.py ...] [--jobs 2] [--every 5]
 
 Prints every change that no test noticed, and the share that was noticed. Changes that make no difference to what
 the package does are listed, with reasons, in ``accepted.toml``; the share leaves them out.
@@ -45,42 +45,46 @@ _KEEP_CAPABILITIES, _CAPABILITIES_VERSION, _READ_ALL, _AMBIENT, _RAISE = 8, 0x20
 MERGING = "tests/summaries/test_merging.py"
 TOKEN_COUNTS = "tests/summaries/test_token_counts.py"
 NEAREST_TESTS = {
-    "daskprep/permutation.py": ["tests/test_permutation.py"],
-    "daskprep/classes.py": ["tests/test_classes.py"],
-    "daskprep/parametrized.py": ["tests/test_split.py", "tests/test_balance.py"],
-    "daskprep/split/__init__.py": ["tests/test_split.py"],
-    "daskprep/split/base.py": ["tests/test_split.py"],
-    "daskprep/split/folds.py": ["tests/test_folds.py"],
-    "daskprep/split/groups.py": ["tests/test_folds.py"],
-    "daskprep/split/rows.py": ["tests/test_split.py", "tests/test_folds.py", "tests/test_sample.py"],
-    "daskprep/split/times.py": ["tests/test_split.py", "tests/test_folds.py"],
-    "daskprep/balance.py": ["tests/test_balance.py"],
-    "daskprep/vocabulary.py": ["tests/test_vocabulary.py"],
-    "daskprep/summaries/base.py": [MERGING],
-    "daskprep/summaries/samples.py": [
+    "daskprep/columns/permutation.py": ["tests/test_permutation.py"],
+    "daskprep/sources/classes.py": ["tests/test_classes.py"],
+    "daskprep/columns/parametrized.py": ["tests/test_split.py", "tests/test_balance.py"],
+    "daskprep/sources/split/__init__.py": ["tests/test_split.py"],
+    "daskprep/sources/split/base.py": ["tests/test_split.py"],
+    "daskprep/sources/split/folds.py": ["tests/test_folds.py"],
+    "daskprep/sources/split/groups.py": ["tests/test_folds.py"],
+    "daskprep/sources/split/rows.py": ["tests/test_split.py", "tests/test_folds.py", "tests/test_sample.py"],
+    "daskprep/sources/split/times.py": ["tests/test_split.py", "tests/test_folds.py"],
+    "daskprep/sources/balance.py": ["tests/test_balance.py"],
+    "daskprep/columns/vocabulary.py": ["tests/test_vocabulary.py"],
+    "daskprep/columns/summaries/base.py": [MERGING],
+    "daskprep/columns/summaries/samples.py": [
         "tests/summaries/test_distinct_values.py",
         "tests/summaries/test_file_sample.py",
         MERGING,
     ],
-    "daskprep/summaries/column_summary.py": [
+    "daskprep/columns/summaries/column_summary.py": [
         "tests/summaries/test_frame.py",
         "tests/summaries/test_rejects.py",
         MERGING,
     ],
-    "daskprep/summaries/moments.py": ["tests/summaries/test_moments.py", MERGING, "tests/summaries/test_value_sums.py"],
-    "daskprep/summaries/quantiles.py": [
+    "daskprep/columns/summaries/moments.py": [
+        "tests/summaries/test_moments.py",
+        MERGING,
+        "tests/summaries/test_value_sums.py",
+    ],
+    "daskprep/columns/summaries/quantiles.py": [
         "tests/summaries/test_quantiles.py",
         MERGING,
         "tests/summaries/test_multiset.py",
     ],
-    "daskprep/summaries/target_sums.py": [
+    "daskprep/columns/summaries/target_sums.py": [
         "tests/summaries/test_target_sums.py",
         MERGING,
         "tests/features/test_bins.py",
         "tests/summaries/test_value_sums.py",
         "tests/features/test_target_encoding.py",
     ],
-    "daskprep/summaries/token_counts.py": [
+    "daskprep/columns/summaries/token_counts.py": [
         TOKEN_COUNTS,
         MERGING,
         "tests/summaries/test_frame.py",
@@ -91,14 +95,14 @@ NEAREST_TESTS = {
     "daskprep/features/directions.py": ["tests/features/test_text_components.py"],
     "daskprep/features/text_components.py": ["tests/features/test_text_components.py"],
     "daskprep/features/target_encoding.py": ["tests/features/test_target_encoding.py"],
-    "daskprep/partitions/passes.py": ["tests/test_partitions.py"],
-    "daskprep/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],
-    "daskprep/loader/sampling.py": ["tests/loader/test_sampling.py"],
+    "daskprep/sources/partitions/passes.py": ["tests/test_partitions.py"],
+    "daskprep/dataset/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],
+    "daskprep/dataset/loader/sampling.py": ["tests/loader/test_sampling.py"],
     "daskprep/storage/manifest.py": ["tests/storage/test_manifest.py"],
-    "daskprep/writing/versions.py": ["tests/writing/test_versions.py"],
-    "daskprep/writing/plan.py": ["tests/writing/test_placement.py"],
-    "daskprep/column_types/guess.py": ["tests/column_types/test_rules.py"],
-    "daskprep/column_types/rules.py": ["tests/column_types/test_rules.py"],
+    "daskprep/dataset/writing/versions.py": ["tests/writing/test_versions.py"],
+    "daskprep/dataset/writing/plan.py": ["tests/writing/test_placement.py"],
+    "daskprep/extensions/column_types/guess.py": ["tests/column_types/test_rules.py"],
+    "daskprep/extensions/column_types/rules.py": ["tests/column_types/test_rules.py"],
 }
 
 

@@ -11,13 +11,12 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep import classes
 from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import ContextPlan, census_of_rows
 from daskprep.passes.engine import PartitionReader, Pass, make_columnless_rows, run_pass
 from daskprep.passes.table import Parsed, PartitionContext
-from daskprep.sources import Source
-from daskprep.split import DROPPED, TRAIN
+from daskprep.sources import Source, classes
+from daskprep.sources.split import DROPPED, TRAIN
 
 ROWS, PARTITION_ROWS = 60, 7
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.cli import main
 from daskprep.errors import CheckError, ConfigError
+from daskprep.extensions.cli import main
 
 FEATURES = {"amount": "number", "at": "date", "city": "category", "returned": "binary"}
 

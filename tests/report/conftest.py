@@ -11,8 +11,8 @@ import pytest
 
 import daskprep as dp
 from daskprep.dataset import Dataset
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 
 ROWS = 300
 NASTY = "<script>alert(1)</script>"

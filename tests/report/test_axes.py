@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.report import charts
-from daskprep.report.charts import bin_dates, bin_lengths, bin_numbers, make_formatter, nice_ticks
-from daskprep.summaries import Quantiles
+from daskprep.columns.summaries import Quantiles
+from daskprep.extensions.report import charts
+from daskprep.extensions.report.charts import bin_dates, bin_lengths, bin_numbers, make_formatter, nice_ticks
 
 
 def spread(values):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from daskprep.report.charts import Band, Bars, Histogram, Pictures, TableChart, draw
+from daskprep.extensions.report.charts import Band, Bars, Histogram, Pictures, TableChart, draw
 
 
 def attributes(html, element, name):

@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.cli import main
-from daskprep.report.charts import bin_numbers, draw
-from daskprep.report.findings import compute_mean, measure_other
-from daskprep.report.reporters import _show_other, gather, list_columns
-from daskprep.summaries import Quantiles
+from daskprep.columns.summaries import Quantiles
+from daskprep.extensions.cli import main
+from daskprep.extensions.report.charts import bin_numbers, draw
+from daskprep.extensions.report.findings import compute_mean, measure_other
+from daskprep.extensions.report.reporters import _show_other, gather, list_columns
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324
 ODD = "<b>\u202e\x00\x1b[31m\u2028$x_1$&amp;" + "w" * 5_000

@@ -12,10 +12,17 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import daskprep as dp
-from daskprep.report import findings, reporters
-from daskprep.report.findings import ClassTally, RowSample, associate, find_leaks, measure_drift, score_predictors
-from daskprep.report.reporters import gather, list_columns
-from daskprep.summaries import Quantiles
+from daskprep.columns.summaries import Quantiles
+from daskprep.extensions.report import findings, reporters
+from daskprep.extensions.report.findings import (
+    ClassTally,
+    RowSample,
+    associate,
+    find_leaks,
+    measure_drift,
+    score_predictors,
+)
+from daskprep.extensions.report.reporters import gather, list_columns
 
 ROWS = 2_000
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"

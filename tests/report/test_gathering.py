@@ -9,11 +9,11 @@ from PIL import Image
 from scipy.io import wavfile
 
 import daskprep as dp
+from daskprep.columns.summaries import Quantiles
 from daskprep.dataset.split import Split
-from daskprep.features import FEATURES
-from daskprep.report import reporters
-from daskprep.report.findings import compute_deviation, measure_positions
-from daskprep.report.reporters import (
+from daskprep.extensions.report import reporters
+from daskprep.extensions.report.findings import compute_deviation, measure_positions
+from daskprep.extensions.report.reporters import (
     REPORTERS,
     _draw_wave,
     _encode_clip,
@@ -26,7 +26,7 @@ from daskprep.report.reporters import (
     sample_audio,
     split_windows,
 )
-from daskprep.summaries import Quantiles
+from daskprep.features import FEATURES
 
 
 def columns(dataset, *names):

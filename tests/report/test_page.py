@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.display import truncate
+from daskprep.columns.display import truncate
 from daskprep.errors import ConfigError
-from daskprep.media.pixels import encode_png
-from daskprep.report.page import STYLE
+from daskprep.extensions.media.pixels import encode_png
+from daskprep.extensions.report.page import STYLE
 
 VOID = {"meta", "link", "img", "input", "wbr"}
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import soundfile
 
-from daskprep.deferred.cells import convert_media_column
-from daskprep.deferred.reader import MediaReader
+from daskprep.columns.deferred.cells import convert_media_column
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.errors import CorruptDatasetError, DaskprepError
-from daskprep.media.audio import AudioRecipe, encode_wav
-from daskprep.media.decoders import AudioDecoder
+from daskprep.extensions.media.audio import AudioRecipe, encode_wav
+from daskprep.extensions.media.decoders import AudioDecoder
 from daskprep.sources import read_files
 from daskprep.storage import Output
 from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk, encode_chunk

@@ -22,8 +22,8 @@ os.environ["MPLBACKEND"] = "Agg"
 import pandas as pd
 
 import daskprep as dp
-from daskprep.cli import main
 from daskprep.errors import DaskprepError
+from daskprep.extensions.cli import main
 
 _HANGS_SECONDS = 120
 _LIBRARIES = tuple(

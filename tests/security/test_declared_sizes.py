@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
-from daskprep.media.images import ImageRecipe, decode_image, read_image_header
+from daskprep.extensions.media.audio import AudioRecipe, decode_audio, encode_wav
+from daskprep.extensions.media.images import ImageRecipe, decode_image, read_image_header
 from daskprep.sources import read_files
 
 FORTY_MEGABYTES = 40_000_000

@@ -213,7 +213,7 @@ def test_special_file_inside_a_dataset_raises(
 def test_saved_preprocessor_can_be_a_link_but_not_its_vocabulary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 2)
+    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 2)
     (tmp_path / "saved").mkdir()
     prep = dp.Preprocessor({"tags": "set"}).fit(FRAME)
     prep.save(tmp_path / "saved" / "prep.json")

@@ -23,9 +23,9 @@ import soundfile
 from PIL import Image
 
 import daskprep as dp
-from daskprep.deferred.reader import MediaReader
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.errors import MissingPackageError
-from daskprep.media import images
+from daskprep.extensions.media import images
 from daskprep.storage import security
 from daskprep.storage.security import OVERRIDE_VARIABLE, SAFE_VERSIONS, check_protocol, require_safe
 

@@ -24,7 +24,7 @@ from sklearn.exceptions import NotFittedError
 import daskprep as dp
 from daskprep import serving
 from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError
-from daskprep.media.audio import encode_wav
+from daskprep.extensions.media.audio import encode_wav
 from daskprep.rows.saved import add_digest, compute_digests
 from tests import saved_format
 from tests.amount import one_in

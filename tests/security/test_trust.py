@@ -18,10 +18,11 @@ from sklearn.base import clone
 from tokenizers import Tokenizer, models
 
 import daskprep as dp
-from daskprep import pretrained, serving
-from daskprep.cli import program
-from daskprep.deferred.reader import MediaReader
+from daskprep import serving
+from daskprep.columns import pretrained
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.errors import ConfigError, MediaError
+from daskprep.extensions.cli import program
 from daskprep.storage.security import UntrustedPath
 
 

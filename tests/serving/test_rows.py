@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep import serving
+from daskprep.dataset.loader.batches import make_expanders
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
-from daskprep.loader.batches import make_expanders
 from daskprep.rows.base import CELL_KINDS, json_number
 from daskprep.rows.cells import number_of, text_of
 from daskprep.rows.tokens import TOKENIZERS

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep import tokenizers
+from daskprep.columns import tokenizers
 from daskprep.features import FEATURES, Category
 from daskprep.serving import Encoder, load
 from tests.columns import encode_columns

@@ -14,9 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from daskprep.deferred.cells import CELL_TYPE, convert_media_column
+from daskprep.columns.deferred.cells import CELL_TYPE, convert_media_column
+from daskprep.columns.kernels import unwrap_mixed_table
 from daskprep.errors import ColumnError
-from daskprep.kernels import unwrap_mixed_table
 from daskprep.sources import (
     DaskSource,
     PandasSource,

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.deferred.cells import convert_media_column
+from daskprep.columns.deferred.cells import convert_media_column
 from daskprep.errors import ColumnError
 from daskprep.sources import as_source
 from daskprep.sources.datasets import HuggingFaceSource

@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from daskprep.deferred.cells import CELL_TYPE, convert_media_objects
+from daskprep.columns.deferred.cells import CELL_TYPE, convert_media_objects
+from daskprep.columns.kernels import MIXED, unwrap_mixed_column
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.kernels import MIXED, unwrap_mixed_column
 from daskprep.sources.cells import Cells, cell_kind, cell_texts
 
 

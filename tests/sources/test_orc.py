@@ -12,8 +12,8 @@ import pyarrow.orc
 import pytest
 
 import daskprep as dp
-from daskprep.cli import main
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.extensions.cli import main
 from daskprep.sources import FileSource, read_files
 
 TABLE = pa.table(

@@ -20,7 +20,7 @@ import pytest
 from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, get_worker
 
 import daskprep as dp
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.sources import read_files
 
 pytestmark = [
@@ -80,7 +80,7 @@ def test_cluster_yields_same_batches_as_threads(cluster, prep, parts, table, num
         found = list(stream)
         assert stream._client is cluster
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("daskprep.partitions.executors.active_client", lambda: None)
+            patch.setattr("daskprep.sources.partitions.executors.active_client", lambda: None)
             on_threads = list(prep.stream(source, 48, epochs=2, **OPTIONS))
         equal(numbers(found), numbers(on_threads))
         values, wanted = joined(found), joined(on_threads)

@@ -11,8 +11,8 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.sources import read_files
 
 ROWS = 60

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprep.dataset.loader.order import Schedule
 from daskprep.errors import ConfigError
-from daskprep.loader.order import Schedule
-from daskprep.streaming.windows import StreamOrder, check_window, compute_rank_share
+from daskprep.extensions.streaming.windows import StreamOrder, check_window, compute_rank_share
 
 
 def windows_of(sizes, rows, epoch=1, *, shuffle=True):

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries import TokenCounts
+from daskprep.columns.summaries import TokenCounts
 
 PIECES = 80
 FANOUT = 8

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from daskprep.summaries import Lengths
-from daskprep.summaries.samples import MAX_TEXTS, DistinctValues
-from daskprep.summaries.token_counts import token_hashes
+from daskprep.columns.summaries import Lengths
+from daskprep.columns.summaries.samples import MAX_TEXTS, DistinctValues
+from daskprep.columns.summaries.token_counts import token_hashes
 
 LIMIT = 1 << 14
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from daskprep.columns.summaries import FileSample, Rejects
+from daskprep.columns.summaries.samples import PixelSums, mean_image
 from daskprep.errors import MediaError
-from daskprep.summaries import FileSample, Rejects
-from daskprep.summaries.samples import PixelSums, mean_image
 
 PATHS = pa.array(["a.png", None, "b.png", None])
 DATA = pa.array([None, b"xy", None, None], pa.large_binary())

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep.summaries import (
+from daskprep.columns.summaries import (
     ColumnSummary,
     FoldedSummary,
     Lengths,
@@ -22,7 +22,7 @@ from daskprep.summaries import (
     target_sums,
     token_counts,
 )
-from daskprep.summaries.target_sums import ValueSums
+from daskprep.columns.summaries.target_sums import ValueSums
 
 
 @dataclass(frozen=True)

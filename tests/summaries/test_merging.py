@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep.storage.checkpoint import deserialize, serialize
-from daskprep.summaries import (
+from daskprep.columns.summaries import (
     ColumnSummary,
     FileSample,
     Lengths,
@@ -26,11 +25,12 @@ from daskprep.summaries import (
     Summary,
     TokenCounts,
 )
-from daskprep.summaries import quantiles as quantiles_module
-from daskprep.summaries import target_sums as target_sums_module
-from daskprep.summaries import token_counts as token_counts_module
-from daskprep.summaries.base import SummaryT, finite_doubles
-from daskprep.summaries.target_sums import TargetSums, ValueSums, split_into_digits
+from daskprep.columns.summaries import quantiles as quantiles_module
+from daskprep.columns.summaries import target_sums as target_sums_module
+from daskprep.columns.summaries import token_counts as token_counts_module
+from daskprep.columns.summaries.base import SummaryT, finite_doubles
+from daskprep.columns.summaries.target_sums import TargetSums, ValueSums, split_into_digits
+from daskprep.storage.checkpoint import deserialize, serialize
 
 Row = tuple[int, float]
 finite = st.floats(allow_nan=False, allow_infinity=False)

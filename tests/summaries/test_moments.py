@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import Moments, WeightedMoments
-from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, UNIT_BITS, sqrt_fraction
+from daskprep.columns.summaries import Moments, WeightedMoments
+from daskprep.columns.summaries.moments import BLOCK_VALUES, GROUP_VALUES, UNIT_BITS, sqrt_fraction
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))

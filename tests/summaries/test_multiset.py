@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.summaries import Lengths
-from daskprep.summaries.quantiles import count_keys, interpolate, sum_by_key
+from daskprep.columns.summaries import Lengths
+from daskprep.columns.summaries.quantiles import count_keys, interpolate, sum_by_key
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import Quantiles, Range, quantiles
-from daskprep.summaries.quantiles import MAX_BUCKETS, assign_buckets, finest_shift
+from daskprep.columns.summaries import Quantiles, Range, quantiles
+from daskprep.columns.summaries.quantiles import MAX_BUCKETS, assign_buckets, finest_shift
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 fractions = st.floats(0, 1)

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from daskprep.summaries import Rejects
-from daskprep.summaries.column_summary import MAX_SAMPLE_CHARACTERS
+from daskprep.columns.summaries import Rejects
+from daskprep.columns.summaries.column_summary import MAX_SAMPLE_CHARACTERS
 
 
 def test_samples_are_the_first_distinct_texts_in_row_order() -> None:

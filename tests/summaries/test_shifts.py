@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
-from daskprep.summaries import Quantiles, Range
-from daskprep.summaries.shifts import compare_counts, count_bins
+from daskprep.columns.summaries import Quantiles, Range
+from daskprep.columns.summaries.shifts import compare_counts, count_bins
 
 NUMBERS = st.lists(st.floats(-60_000, 60_000, allow_subnormal=False, width=16), min_size=1, max_size=200)
 

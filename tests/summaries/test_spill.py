@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from daskprep.columns.summaries.token_counts import SHARDS, shard_groups, shard_numbers, spill
 from daskprep.errors import StorageFullError
-from daskprep.summaries.token_counts import SHARDS, shard_groups, shard_numbers, spill
 
 
 def test_shard_returns_its_tokens_and_counts(tmp_path: Path) -> None:

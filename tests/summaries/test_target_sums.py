@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import Quantiles, quantiles
-from daskprep.summaries.target_sums import TargetSums, split_into_digits
+from daskprep.columns.summaries import Quantiles, quantiles
+from daskprep.columns.summaries.target_sums import TargetSums, split_into_digits
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 SMALLEST = 5e-324

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.summaries.token_counts import (
+from daskprep.columns.summaries.token_counts import (
     CHUNK_TOKENS,
     LONG_TOKEN_BYTES,
     SHARDS,

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.summaries import TokenCounts, token_counts
+from daskprep.columns.summaries import TokenCounts, token_counts
 from tests.summaries import many_tokens
 
 tokens_strategy = st.lists(st.text(alphabet="aé\x00z😀", max_size=3) | st.text(max_size=20), max_size=40)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.summaries import target_sums
-from daskprep.summaries.target_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
+from daskprep.columns.summaries import target_sums
+from daskprep.columns.summaries.target_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
 
 FOLDS = 2
 

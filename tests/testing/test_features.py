@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.columns.summaries import Range, Summary
 from daskprep.errors import ConfigError, ContractError, DaskprepError
 from daskprep.features import FEATURES, Learned
-from daskprep.summaries import Range, Summary
 from daskprep.testing import check_feature
 
 # Weights refuse odd cells, histories are of other rows, boxes need an image, and embeddings a function.

@@ -8,7 +8,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
-from daskprep.training import Batches
+from daskprep.extensions.training import Batches
 
 
 class Numbers:

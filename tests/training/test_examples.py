@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 import daskprep as dp
+from daskprep.dataset.loader.batch_iterator import Ranks
 from daskprep.errors import ConfigError
-from daskprep.loader.batch_iterator import Ranks
-from daskprep.training.examples import Examples
+from daskprep.extensions.training.examples import Examples
 
 
 class Numbers(torch.utils.data.Dataset):

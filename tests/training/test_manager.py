@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import daskprep as dp
+from daskprep.dataset.loader import Loader
 from daskprep.errors import ConfigError
-from daskprep.loader import Loader
 
 
 def opened(manager, place="val", **options):

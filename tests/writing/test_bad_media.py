@@ -18,8 +18,8 @@ from PIL import Image as PillowImage
 
 import daskprep as dp
 from daskprep.errors import MediaError
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
 SAMPLES = np.sin(np.arange(4_000, dtype=np.float32) / 9) / 2

@@ -16,13 +16,12 @@ import pytest
 from distributed import Client, get_worker, worker_client
 
 import daskprep as dp
-from daskprep import partitions
 from daskprep.dataset import Dataset, open_dataset
+from daskprep.dataset.writing import encoded, parts, plan, rejects
 from daskprep.errors import ConfigError, IncompleteDatasetError
 from daskprep.passes import scratch
-from daskprep.sources import base, read_files
+from daskprep.sources import base, partitions, read_files
 from daskprep.storage import Folder, files, layout
-from daskprep.writing import encoded, parts, plan, rejects
 
 pytestmark = pytest.mark.cluster
 

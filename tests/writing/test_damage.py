@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-import daskprep.state
+import daskprep.passes.state
 import daskprep.storage.layout
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import CorruptDatasetError, DaskprepError, FormatVersionError, IncompleteDatasetError
@@ -49,7 +49,7 @@ def made(tmp_path_factory) -> Path:
         "sold": "binary",
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.state, "LARGE_VOCABULARY", 8)
+        patch.setattr(daskprep.passes.state, "LARGE_VOCABULARY", 8)
         patch.setattr(daskprep.storage.layout, "_PART_BYTES", 500)
         prep = dp.Preprocessor(features, split=dp.RandomSplit((0.7, 0.1, 0.2)))
         prep.fit_write(table(), path, block_rows=16, progress=False)

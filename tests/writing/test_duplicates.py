@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.writing import duplicates
+from daskprep.dataset.writing.duplicates import hash_rows
 from daskprep.storage.manifest import Manifest
-from daskprep.writing import duplicates
-from daskprep.writing.duplicates import hash_rows
 
 FEATURES = {"x": "number", "city": "category", "text": "text", "y": "binary"}
 TRAIN, VALIDATION, ROWS = 600, 700, 1_000
@@ -117,7 +117,7 @@ def test_duplicates_of_folds_and_appended_parts(frame, tmp_path):
 
 
 def test_report_and_inspect_show_duplicates(frame, tmp_path, capsys):
-    from daskprep.cli import main
+    from daskprep.extensions.cli import main
 
     dataset = write(frame, tmp_path / "a.dp")
     sentence = (

@@ -20,7 +20,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.deferred.reader import MediaReader
+from daskprep.columns.deferred.reader import MediaReader
 from daskprep.errors import ConfigError
 from daskprep.storage import Folder
 

@@ -14,10 +14,10 @@ import pytest
 
 import daskprep as dp
 from daskprep.dataset import FoldedDataset
+from daskprep.dataset.writing import job as job_module
+from daskprep.dataset.writing.job import WriteJob
+from daskprep.dataset.writing.write import scratch_folder
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
-from daskprep.writing import job as job_module
-from daskprep.writing.job import WriteJob
-from daskprep.writing.write import scratch_folder
 
 K, ROWS = 3, 240
 FOLDS = {

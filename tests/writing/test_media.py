@@ -20,11 +20,11 @@ import pytest
 from PIL import Image as PillowImage
 
 import daskprep as dp
+from daskprep.dataset.writing import parts
+from daskprep.dataset.writing.encoded import cells_from_varlen, concatenate, take, varlen_buffers
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
-from daskprep.writing import parts
-from daskprep.writing.encoded import cells_from_varlen, concatenate, take, varlen_buffers
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 
 ROWS = 60
 IMAGE = {"height": 6, "width": 8, "num_channels": 3}

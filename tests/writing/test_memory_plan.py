@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.writing.memory import MemoryLimit, parse_bytes, plan_source
 from daskprep.errors import ConfigError
-from daskprep.writing.memory import MemoryLimit, parse_bytes, plan_source
 
 
 @pytest.fixture

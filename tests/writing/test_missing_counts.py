@@ -91,7 +91,7 @@ def test_missing_counts_with_older_receipts_are_none(frame, tmp_path, monkeypatc
     prep, path = dp.Preprocessor(FEATURES, split=dp.RandomSplit(seed=1)).fit(frame), tmp_path / "a.dp"
     frame.to_parquet(tmp_path / "rows.parquet")
     with monkeypatch.context() as patch:
-        patch.setattr("daskprep.writing.job.commit", fail)
+        patch.setattr("daskprep.dataset.writing.job.commit", fail)
         with pytest.raises(KeyboardInterrupt):
             prep.write(tmp_path / "rows.parquet", path)
     for file in path.rglob("receipts/train-*.json"):

@@ -15,11 +15,11 @@ import pytest
 
 import daskprep as dp
 from daskprep.dataset import Dataset, open_dataset
+from daskprep.dataset.writing.parts import PartWriter
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
 from daskprep.passes.scratch import SpillingParser
 from daskprep.sources import read_files
 from daskprep.storage import Folder, layout
-from daskprep.writing.parts import PartWriter
 
 ROWS = 200
 

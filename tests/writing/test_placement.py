@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from daskprep.writing.plan import SPLITS, Placement, Run
+from daskprep.dataset.writing.plan import SPLITS, Placement, Run
 
 # Of three partitions, one empty, and of a split that has no rows.
 PLACED = Placement.from_counts([5, 0, 4], [[2, 0, 3], [0, 0, 0], [1, 0, 3]])

@@ -15,13 +15,12 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import classes, partitions
 from daskprep.dataset import Dataset
+from daskprep.dataset.writing import rejects, write
+from daskprep.dataset.writing.parts import PartWriter
 from daskprep.errors import ConfigError, StorageFullError
 from daskprep.passes import contexts, scratch
-from daskprep.sources import as_source, frames, read_files
-from daskprep.writing import rejects, write
-from daskprep.writing.parts import PartWriter
+from daskprep.sources import as_source, classes, frames, partitions, read_files
 
 ROWS = 240
 

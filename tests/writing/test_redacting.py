@@ -14,12 +14,13 @@ import pytest
 import zarr
 
 import daskprep as dp
-from daskprep import serving, state
+from daskprep import serving
+from daskprep.dataset.writing import redacting
 from daskprep.errors import CorruptDatasetError
+from daskprep.extensions.media.audio import encode_wav
+from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import FEATURES
-from daskprep.media.audio import encode_wav
-from daskprep.media.pixels import encode_png
-from daskprep.writing import redacting
+from daskprep.passes import state
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.writing import write
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.writing import write
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
 OPTIONS = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.8)}

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.writing import job
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.delimited import DelimitedFragment
-from daskprep.writing import job
 
 from .conftest import make_table, tree
 

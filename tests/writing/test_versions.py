@@ -9,14 +9,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
-from daskprep.state import METADATA
-from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
-from daskprep.storage.layout import CACHE_FOLDER
-from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.tables import REJECTS
-from daskprep.writing.job import WriteJob
-from daskprep.writing.versions import (
+from daskprep.dataset.writing.job import WriteJob
+from daskprep.dataset.writing.versions import (
     RECEIPTS,
     SCRATCH,
     check_committed,
@@ -26,6 +20,12 @@ from daskprep.writing.versions import (
     finish_cleaning,
     short_digest,
 )
+from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
+from daskprep.passes.state import METADATA
+from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
+from daskprep.storage.layout import CACHE_FOLDER
+from daskprep.storage.manifest import MANIFEST
+from daskprep.storage.tables import REJECTS
 
 DIGEST = "0123456789abcdef"
 OTHER = "fedcba9876543210"

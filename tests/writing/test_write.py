@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.dataset.writing.versions import commit
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError, RejectedValueError
 from daskprep.storage import Folder
-from daskprep.writing.versions import commit
 
 SPLITS = {
     "none": None,
@@ -347,7 +347,7 @@ def test_interrupted_write_of_other_rows_is_replaced(
     files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("daskprep.writing.job.commit", lambda *_: 1 / 0)
+        patch.setattr("daskprep.dataset.writing.job.commit", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             simple().fit_write(files, tmp_path / "a")
     assert len(simple().fit_write(files[:1], tmp_path / "a")["train"]) > 0
@@ -442,7 +442,7 @@ def test_files_removed_before_commit_raise(
         (root / manifest.version).remove("rejects.parquet")
         commit(root, manifest)
 
-    monkeypatch.setattr("daskprep.writing.job.commit", lose)
+    monkeypatch.setattr("daskprep.dataset.writing.job.commit", lose)
     with pytest.raises(CorruptDatasetError, match=r"gone, such as rejects.parquet.*Nothing was committed"):
         simple().fit_write(table, tmp_path / "a")
     assert not (tmp_path / "a" / "manifest.json").exists()
@@ -455,7 +455,7 @@ def test_finished_parts_are_flushed_before_resumed_commit(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("daskprep.writing.job.commit", die)
+        patch.setattr("daskprep.dataset.writing.job.commit", die)
         with pytest.raises(KeyboardInterrupt):
             simple().fit_write(files, tmp_path / "a")
     flushed: list[str] = []

@@ -31,7 +31,7 @@ ROWS = 3_000
 FILES = 4
 
 # Modules that a write imports, so that the processes have them already.
-_IMPORTED = ["dask.dataframe", "daskprep.writing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
+_IMPORTED = ["dask.dataframe", "daskprep.dataset.writing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
 # Calls that change files on disk; opening for reading is not a step.
 _STEPS = ("open", "write", "fsync", "replace", "link", "unlink", "rmdir", "mkdir")
 
@@ -212,14 +212,14 @@ def make_source(folder: Path, rows: int = ROWS, files: int = FILES) -> list[Path
 
 
 def main() -> None:
-    import daskprep.state
+    import daskprep.passes.state
     import daskprep.storage.layout
 
     for module in _IMPORTED:
         importlib.import_module(module)
     # Small data has many parts, and vocabularies in separate files.
     daskprep.storage.layout._PART_BYTES = 20_000
-    daskprep.state.LARGE_VOCABULARY = 100
+    daskprep.passes.state.LARGE_VOCABULARY = 100
     for line in sys.stdin:
         print(json.dumps(dataclasses.asdict(_run(Job(**json.loads(line))))), flush=True)
 
@@ -262,9 +262,9 @@ def _write(job: Job) -> None:
     import pandas as pd
 
     import daskprep as dp
+    from daskprep.dataset.writing import repair
     from daskprep.errors import DatasetExistsError
     from daskprep.sources import as_source
-    from daskprep.writing import repair
 
     if job.delete is not None or job.purge:
         dataset = dp.open_dataset(job.path)

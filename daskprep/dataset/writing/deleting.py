@@ -1,0 +1,318 @@
+"""Rows deleted from a dataset: hidden by a list that is written last, and later removed from its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.columns.permutation import Integers
+from daskprep.dataset import Dataset, FoldedDataset, GrownDataset
+from daskprep.dataset.filtered import (
+    REJECTED,
+    FilteredDataset,
+    HiddenRows,
+    StoredSplit,
+    encode_deleted,
+    read_deleted,
+    sort_distinct,
+    visible_cells,
+)
+from daskprep.dataset.joined import JoinedDataset, open_folder
+from daskprep.dataset.writing.encoded import EncodedOrCells, take
+from daskprep.dataset.writing.parts import NewFile, encode_part
+from daskprep.dataset.writing.redacting import find_lost_tokens, kept_fields, redacted_state
+from daskprep.dataset.writing.rejects import encode_rejects
+from daskprep.dataset.writing.rewriting import StoredPart, write_next_version
+from daskprep.dataset.writing.versions import finish_cleaning, roll_forward
+from daskprep.errors import ConfigError
+from daskprep.rows.saved import parse_json
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.checksum import byte_view
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import FOLD_PREFIX
+from daskprep.storage.manifest import APPENDED, NEXT, Manifest, Versions, part_folder, read_versions
+from daskprep.storage.reading import read_exact
+from daskprep.storage.tables import REJECTS
+
+PURGED_ROW_ID = -1
+"""The row id of a row that was removed: its numbers are 0, and it has no media."""
+_READ_ROWS = 1 << 20
+_RECEIPT = re.compile(r"purge-[0-9]+\.json")
+_PART_FOLDER = re.compile(rf"part-[0-9]{{5,}}|{FOLD_PREFIX}[0-9]+")
+_MAX_NAMED = 5
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
+    """Hide rows of the latest version of a dataset in a new one, and return it; `Dataset.delete` has the parameters."""
+    root = editable_root(dataset, "delete")
+    ids = np.unique(np.asarray(rows))
+    if np.ndim(rows) != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise ConfigError(
+            f"delete: {rows!r:.80} is no list of row ids: pass the numbers of the rows in the source, or "
+            "np.flatnonzero(mask) for a boolean mask of its rows"
+        )
+    with root.lock():
+        roll_forward(root)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        parts = stored_parts(current)
+        if part not in (*range(len(parts)), *([None] if len(parts) == 1 else [])):
+            raise ConfigError(
+                f"delete: part={part!r}: {root.url} has {len(parts)} parts, each with rows from 0: pass part=0 to "
+                f"{len(parts) - 1} for the rows of one of them"
+            )
+        hidden = [dict(one.hidden) if isinstance(one, FilteredDataset) else {} for one in current_parts(current)]
+        ids_and_positions = _find_rows(parts[part or 0], ids)
+        known = np.concatenate([_NO_ROWS, *(numbers for numbers, _ in ids_and_positions.values())])
+        if len(unknown := np.setdiff1d(ids, known)):
+            shown = ", ".join(map(str, unknown[:_MAX_NAMED].tolist())) + " ..." * (len(unknown) > _MAX_NAMED)
+            raise ConfigError(
+                f"delete: {root.url} has no row {shown}: pass row ids of its splits or rejects that were not purged"
+            )
+        before = encode_deleted(hidden)
+        own = hidden[part or 0]
+        for name, (_, now) in ids_and_positions.items():
+            own[name] = sort_distinct(np.concatenate([own.get(name, _NO_ROWS), now]))
+        name, data = encode_deleted(hidden)
+        if (name, data) == before:
+            return current
+        root.write(name, data)
+        versions = listed_versions(root, parts)
+        states = (*versions.states, (len(parts), name))
+        root.write(APPENDED, dataclasses.replace(versions, states=states).to_bytes())
+        return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+
+
+def editable_root(dataset: Dataset, call: str) -> Folder:
+    """Return the folder of a dataset; ConfigError for folds, and for a part or several datasets opened as one."""
+    if isinstance(dataset, FoldedDataset):
+        change = "with this feature" if call == "add" else "without these rows"
+        raise ConfigError(f"{dataset.url} has folds, so {call} is not possible: write it again {change}")
+    if isinstance(dataset, JoinedDataset) and not isinstance(dataset, GrownDataset):
+        raise dataset.single_dataset_error(f"{call}()")
+    root = dataset.datasets[0].root if isinstance(dataset, GrownDataset) else dataset.root
+    if _PART_FOLDER.fullmatch(root.path.rpartition("/")[2]):
+        raise ConfigError(f"{root.url} is a part of a dataset: open the whole, and call {call} there")
+    return root
+
+
+def current_parts(dataset: Dataset) -> Sequence[Dataset]:
+    """Return the parts of a dataset, without their deleted rows."""
+    return dataset.datasets if isinstance(dataset, GrownDataset) else (dataset,)
+
+
+def stored_parts(dataset: Dataset) -> list[Dataset]:
+    """Return the parts of a dataset, with the rows that are deleted but stored."""
+    return [one.stored if isinstance(one, FilteredDataset) else one for one in current_parts(dataset)]
+
+
+def listed_versions(root: Folder, parts: Sequence[Dataset]) -> Versions:
+    """Return the versions of a dataset with these stored parts; without a list of them, each part adds a version."""
+    versions = read_versions(root)
+    if versions is None or versions.digests[0] != parts[0].digest:
+        versions = Versions.of_parts([one.digest for one in parts])
+    return versions
+
+
+def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, Integers]]:
+    """Return the row ids among `ids` that each split of a part stores, and their positions in it; also of rejects."""
+    rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
+    ids_and_positions = {REJECTED: (rejected, rejected)} if len(rejected) else {}
+    for name, count in part.manifest.layout.rows.items():
+        own_ids, positions = [], []
+        for start in range(0, count, _READ_ROWS):
+            stored = part[name].read(ROW_ID.name, start, start + _READ_ROWS)[ROW_ID.name]
+            at = np.flatnonzero(np.isin(stored, ids[ids >= 0]))
+            own_ids.append(stored[at])
+            positions.append(at + start)
+        if len(joined := np.concatenate(positions)):
+            ids_and_positions[name] = (np.concatenate(own_ids), joined)
+    return ids_and_positions
+
+
+def purge_rows(dataset: Dataset) -> dict[str, Any]:
+    """Remove the deleted rows from the files of a dataset, and return the receipt, as `Dataset.purge` documents it.
+
+    The receipt is written twice: before the list of versions, which commits, and at the end. If the work is killed in
+    between, the next call completes it, and has the same receipt but for the time. Receipts decide nothing else.
+    """
+    root = editable_root(dataset, "purge")
+    with root.lock():
+        roll_forward(root)
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        parts = stored_parts(current)
+        versions = listed_versions(root, parts)
+        count, deleted = versions.states[-1] or (len(parts), None)
+        hidden = read_deleted(root, deleted, count)
+        stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
+        unfinished = _read_unfinished(root, versions)
+        if any(any(map(len, one.values())) for one in stored):
+            numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if _RECEIPT.fullmatch(one))
+            name = f"purge-{max(numbers, default=0) + 1:05d}.json"
+            purged = sum(
+                len(own[split]) - len(rows)
+                for own, kept_rows in zip(hidden, stored, strict=True)
+                for split, rows in kept_rows.items()
+                if split != REJECTED
+            )
+            versions, unfinished[name] = _commit(root, current, parts, stored, purged, versions, name)
+            roll_forward(root)
+        kept = {state[1] for state in versions.states if state is not None}
+        root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        finish_cleaning(root, stored_parts(current)[0].manifest)  # a killed write may have left rows
+        current.clear_cache(unused=True)
+        receipt: dict[str, Any] = {
+            "row_ids": [[] for _ in parts],
+            "files": {},
+            "removed_versions": [],
+            "finished": None,
+        }
+        for name, receipt in unfinished.items():
+            receipt["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
+            root.write(name, _to_json(receipt))
+        return receipt
+
+
+def _read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any]]:
+    """Return the receipts without a time by file name, and remove receipts of a purge that was not committed.
+
+    A file that is no receipt is left alone: only people need it.
+    """
+    unfinished = {}
+    for name in sorted(filter(_RECEIPT.fullmatch, root.children())):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            receipt = parse_json(root.read(name))
+            if receipt["finished"] is not None or not {"row_ids", "files"} <= receipt.keys():
+                continue
+            removed = [versions.states[number - 1 : number] for number in receipt["removed_versions"]]
+            if removed and all(one == (None,) for one in removed):
+                unfinished[name] = receipt
+            else:
+                root.remove(name)
+    return unfinished
+
+
+def _to_json(receipt: Mapping[str, Any]) -> bytes:
+    return (json.dumps(receipt, indent=1, sort_keys=True) + "\n").encode()
+
+
+def _still_stored(part: Dataset, hidden: HiddenRows) -> HiddenRows:
+    """Return the deleted rows that the files of a part still have."""
+    stored = {REJECTED: np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), hidden.get(REJECTED, _NO_ROWS))}
+    for name in hidden.keys() & part.manifest.layout.rows.keys():
+        ids = part[name]._read(ROW_ID.name, hidden[name])[ROW_ID.name]
+        stored[name] = hidden[name][ids != PURGED_ROW_ID]
+    return stored
+
+
+def _commit(
+    root: Folder,
+    current: Dataset,
+    parts: Sequence[Dataset],
+    rows: Sequence[HiddenRows],
+    purged: int,
+    versions: Versions,
+    name: str,
+) -> tuple[Versions, dict[str, Any]]:
+    """Write the parts with `rows` again without them, then the receipt, and then the list of versions.
+
+    `purged` is the number of rows that were removed before. Return the new list and the receipt.
+    """
+    digests, ids, files = list(versions.digests), [], dict[str, Any]()
+    changed = [number for number, own in enumerate(rows) if any(map(len, own.values()))]
+    positions = [
+        (part[split], own[split])
+        for part, own in zip(parts, rows, strict=True)
+        for split in own.keys() & part.splits.keys()
+    ]
+    lost = find_lost_tokens(current, positions, purged, has_rejected=any(len(own[REJECTED]) for own in rows))
+    for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
+        splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
+        ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())
+        state = redacted_state(part, lost)
+        if number not in changed and not state:
+            continue
+        manifest, digests_of_files = _rewrite(part, own, state)
+        folder = f"{part_folder(number)}/" if number else ""
+        files |= {f"{folder}{manifest.version}/{file}": pair for file, pair in digests_of_files.items()}
+        part.root.write(NEXT, manifest.to_bytes())
+        digests[number] = manifest.digest
+    _, deleted = versions.states[-1] or (0, None)
+    states = [one if one and (one[1] == deleted or one[0] <= changed[0]) else None for one in versions.states]
+    removed = [number for number, one in enumerate(versions.states, start=1) if one != states[number - 1]]
+    learned = current.learned
+    receipt = {
+        "row_ids": ids,
+        "files": files,
+        "removed_versions": removed,
+        "removed_tokens": {name: sum(map(len, outputs.values())) for name, outputs in lost.items()},
+        "removed_samples": {name: len(one.invalid_samples) for name, one in learned.items() if one.invalid_samples},
+        "kept": {name: kept_fields(current.features[name], one) for name, one in learned.items()},
+        "manifests": sorted(set(digests) - set(versions.digests)),
+        "finished": None,
+    }
+    root.write(name, _to_json(receipt))
+    new = Versions(tuple(digests), tuple(states))
+    root.write(APPENDED, new.to_bytes())
+    return new, receipt
+
+
+def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tuple[Manifest, dict[str, dict[str, str]]]:
+    """Write a new version of a part without `rows`, and with other files of the fitted `state` unless it is empty.
+
+    Return its manifest, and by file that differs the SHA-256 "before" and "after".
+    """
+    old = part.manifest
+    removed = [*part.state_entries] if state else []
+    digests = {name: {"before": hashlib.sha256(part.files.read(name)).hexdigest()} for name in removed}
+
+    def list_files() -> Iterator[NewFile]:
+        for one in chain((NewFile(*file) for file in state.items()), _changed_files(part, rows)):
+            own = digests.setdefault(one.name, {})
+            if one.name in old.files and one.name not in removed:
+                before = read_exact(part.files.folder, one.name, old.files[one.name].bytes)
+                own["before"] = hashlib.sha256(before).hexdigest()
+            own["after"] = hashlib.sha256(byte_view(one.data)).hexdigest()
+            yield one
+
+    missing = None if old.missing_cells is None else visible_cells(old.missing_cells, rows)
+    return write_next_version(part, list_files(), removed, missing_cells=missing), digests
+
+
+def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[NewFile]:
+    """Yield each file of a part that has these rows without them, except its state."""
+    if len(rows[REJECTED]):
+        table = part.rejects()
+        kept = table.filter(pa.array(~np.isin(table[ROW_ID.name].to_numpy(), rows[REJECTED])))
+        yield NewFile(REJECTS, encode_rejects([kept]), len(kept))
+    layout = part.manifest.layout
+    for name in rows.keys() & part.splits.keys():
+        numbers = rows[name] // (layout.block_rows * layout.part_blocks)
+        for number in np.unique(numbers).tolist():
+            positions, stored = rows[name][numbers == number], StoredPart(StoredSplit(part, name), number)
+            read = functools.partial(_read_without, stored, positions - stored.range.start)
+            yield from encode_part(layout, name, number, read, blocks=set((positions // layout.block_rows).tolist()))
+
+
+def _read_without(part: StoredPart, removed: Integers, output: Output, start: int, stop: int) -> EncodedOrCells:
+    """Return rows of an output for `encode_part`, with zeros or no cell for the positions `removed`."""
+    rows, own = part.read(output, start, stop), removed[(removed >= start) & (removed < stop)] - start
+    if isinstance(rows, np.ndarray):
+        rows = rows.copy()
+        rows[own] = PURGED_ROW_ID if output is ROW_ID else 0
+        return rows
+    is_kept = np.ones(len(rows), bool)
+    is_kept[own] = False
+    return take(rows, pa.array(np.arange(len(rows)), mask=~is_kept))

@@ -1,0 +1,71 @@
+"""Next versions of a written dataset: its recipe, its stored rows, and files that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from daskprep.dataset import Dataset
+from daskprep.dataset.filtered import StoredSplit
+from daskprep.dataset.writing.encoded import EncodedOrCells
+from daskprep.dataset.writing.parts import NewFile, write_file
+from daskprep.dataset.writing.versions import SCRATCH, Recipe, next_version
+from daskprep.passes.state import METADATA
+from daskprep.rows.saved import error_context
+from daskprep.sources.balance import balance_from_dict
+from daskprep.sources.split import split_from_dict
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.manifest import Manifest
+from daskprep.storage.reading import column_array, read_table
+
+
+def read_recipe(dataset: Dataset) -> Recipe:
+    """Return the preprocessing of the rows of a dataset."""
+    state = dataset.metadata
+    with error_context(METADATA):
+        split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
+    return Recipe(dataset.features, split, balance, state["fit_on"], dataset.learned, lambda learned: state)
+
+
+class StoredPart:
+    """The stored rows of a part of a split."""
+
+    def __init__(self, split: StoredSplit, number: int) -> None:
+        self.split, self.range = split, split.layout.part_range(split.name, number)
+
+    @cached_property
+    def _table(self) -> pa.Table:
+        [(location, _, _)] = self.split._select_row_groups(self.range)
+        layout = self.split.layout
+        return read_table(self.split.dataset.files.folder, location, [ROW_ID, *layout.scalars, *layout.cells])
+
+    def read(self, output: Output, start: int, stop: int) -> EncodedOrCells:
+        """Return rows of an output for `encode_part`."""
+        if output.stores_cells:
+            return self._table[output.name].combine_chunks()[start:stop]
+        if output.is_scalar:
+            return column_array(self._table, output)[start:stop]
+        return self.split._read(output.name, self.range[start:stop])[output.name]
+
+
+def write_next_version(
+    old: Dataset, changed: Iterable[NewFile], removed: Collection[str] = (), **fields: Any
+) -> Manifest:
+    """Write the next version of a dataset with the `changed` files, and return its manifest with other `fields`.
+
+    It has no statistics of its rows but those in `fields`. All files but the `removed` ones are shared.
+    """
+    folder = old.root / next_version(old.version)
+    folder.remove(*(name for name in folder.sizes() if not name.startswith(f"{SCRATCH}/")))
+    new = {one.name: write_file(folder, one) for one in changed}
+    shared = {name: one for name, one in old.manifest.files.items() if name not in new and name not in removed}
+    for name in sorted(shared):
+        folder.link(name, old.files.folder)
+    folder.sync([*new, *shared], contents=False)
+    unknown = dict.fromkeys(("missing_cells", "duplicates", "losses", "missing"))
+    version = {"version": next_version(old.version), "files": {**shared, **new}}
+    return replace(old.manifest, **{**version, **unknown, **fields})

@@ -1,0 +1,10 @@
+"""The command `daskprep`.
+
+Modules here import their dependencies only when a command runs, so that ``daskprep --help`` is fast.
+"""
+
+from __future__ import annotations
+
+from daskprep.extensions.cli.program import main, program
+
+__all__ = ["main", "program"]

@@ -1,1 +1,0 @@
-"""Decoding of image and audio files to arrays, independent of frames, features and torch."""

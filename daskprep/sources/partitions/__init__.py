@@ -1,0 +1,30 @@
+"""Dask graphs: functions run over all partitions of a source, and merged results. No other package builds graphs."""
+
+from daskprep.sources.partitions.executors import (
+    Job,
+    PartitionExecutor,
+    PartitionRequest,
+    check_independent_partitions,
+    current_annotations,
+    open_executor,
+)
+from daskprep.sources.partitions.graphs import Arguments, Work, build_chunked_array, concatenate_arrays, prepend_columns
+from daskprep.sources.partitions.passes import (
+    build_arrays,
+    build_frame,
+    exchange_results,
+    map_partitions,
+    map_reduce,
+    run_tasks,
+    run_two_stages,
+)
+from daskprep.sources.partitions.schedulers import (
+    Workers,
+    is_distributed,
+    is_in_process,
+    local_workers,
+    on_workers,
+    run_on_every_worker,
+    use_client,
+    worker_threads,
+)
