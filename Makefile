@@ -42,10 +42,10 @@ types: $(VENV)/.dev-extra ## annotations
 docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the reference; warnings are errors
 	rm -rf build/docs docs/reference docs/notebooks
 	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -E docs build/docs
-	DASKPREP_SITE=build/docs $(BIN)/python -m pytest -q tests/site
+	DASKPREP_SITE=build/docs $(BIN)/python -m pytest -q tests/repository/site
 
 docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
-	$(BIN)/python -m pytest tests/test_docs.py
+	$(BIN)/python -m pytest tests/repository/test_docs.py
 
 check: test slow lint types docs ## all that CI runs
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.test_docs import BLOCK
+from tests.repository.test_docs import BLOCK
 
 
 def filled(page: Path) -> str:

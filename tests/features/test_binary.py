@@ -13,7 +13,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.serving import Encoder
 from daskprep.testing import check_feature
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 
 def column(*cells) -> pd.DataFrame:

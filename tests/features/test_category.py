@@ -18,7 +18,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.serving import Encoder
 from daskprep.testing import check_feature
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 WAYS = ["ids", "ordinal", "one_hot"]
 

@@ -26,8 +26,8 @@ from daskprep.features import FEATURES
 from daskprep.rows import ROW_ENCODERS
 from daskprep.rows.typed import AtLeast
 from daskprep.serving import Encoder
-from tests.columns import encode_columns
-from tests.test_onnx import run
+from tests.arrow_columns import encode_columns
+from tests.extensions.test_onnx import run
 
 ROWS = 400
 RANDOM = np.random.default_rng(5)

@@ -26,7 +26,7 @@ from daskprep.rows.cells import NUMBER_PATTERN
 from daskprep.rows.numbers import AMBIGUOUS, derive_notation, full_match, parse_number
 from daskprep.serving import Encoder
 from daskprep.sources import TableSource
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0
 CONSTANT = {"normalization": None, "missing_value_strategy": "fill_with_const", "fill_value": FILL}

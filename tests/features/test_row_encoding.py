@@ -17,7 +17,7 @@ from daskprep.columns import tokenizers
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.features import arrays
 from daskprep.sources import as_source
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 FRAME = pd.DataFrame(
     {

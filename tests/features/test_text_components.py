@@ -26,7 +26,7 @@ from daskprep.columns.summaries import DistinctTexts, samples
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.features.directions import _eigenvectors, leading_directions
 from daskprep.serving import Encoder
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 JOBS = ["software engineer", "data scientist", "registered nurse", "truck driver", "school teacher", "office clerk"]
 ODD_CELLS = [

@@ -29,7 +29,7 @@ from daskprep.errors import DaskprepError
 from daskprep.features.arrays import encode_small_frame
 from daskprep.sources import as_source
 from tests.amount import one_in
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 NAME = "a column"
 ROWS = 7

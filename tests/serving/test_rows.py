@@ -36,7 +36,7 @@ from daskprep.rows.tokens import TOKENIZERS
 from daskprep.serving import Encoder
 from daskprep.sources import table_from_pandas
 from daskprep.sources.cells import as_text
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 BEFORE = dt.timezone(dt.timedelta(hours=-3, minutes=-30))

@@ -29,7 +29,7 @@ from daskprep.features import FEATURES
 from daskprep.features.number import LearnedNumber
 from daskprep.rows import ROW_ENCODERS
 from daskprep.rows.saved import add_digest, canonical, compute_digests
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 CELLS = {
     "binary": ["yes", "no", "yes", "no"],

@@ -25,7 +25,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.rows.base import CELL_KINDS
 from daskprep.serving import Encoder
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"])
 INVALID = st.sampled_from(["missing", "missing", "missing", "raise"])

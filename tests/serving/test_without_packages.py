@@ -17,7 +17,7 @@ import daskprep as dp
 from daskprep.columns import tokenizers
 from daskprep.features import FEATURES, Category
 from daskprep.serving import Encoder, load
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
 ABSENT = ["pandas", "pyarrow", "dask", "distributed", "sklearn", "torch", "zarr", "scipy", "PIL", "fsspec", "dateutil"]
 ROWS = [

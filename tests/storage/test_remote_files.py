@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from daskprep.storage import Folder, remote_files
-from tests.writing.test_faulty_store import Proxy, options, proxy  # noqa: F401 fixtures
+from tests.dataset.writing.test_faulty_store import Proxy, options, proxy  # noqa: F401 fixtures
 
 DATA = bytes(range(200))
 

@@ -8,7 +8,7 @@
 - ``dask.local.get_async``: what ``compute`` calls with the `submit` of an executor.
 - ``dask.system.CPU_COUNT``: respects the limits of a container.
 
-``tests/test_dask_internals.py`` fails with a release of Dask that changes one.
+``tests/sources/test_dask_internals.py`` fails with a release of Dask that changes one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Worker processes of this machine, started for one call. Imported only when they start: distributed takes a second.
 
 It uses ``distributed.deploy.subprocess``, which distributed calls experimental: its worker process, not its cluster.
-``tests/test_processes.py`` fails with a release that changes it.
+``tests/sources/test_processes.py`` fails with a release that changes it.
 """
 
 from __future__ import annotations

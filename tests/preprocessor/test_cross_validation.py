@@ -13,7 +13,7 @@ import pytest
 import daskprep as dp
 from daskprep.columns.summaries import token_counts
 from daskprep.errors import ConfigError
-from tests.test_invariance import FRAMES, for_every_frame, preprocessor, table  # noqa: F401 a fixture
+from tests.preprocessor.test_invariance import FRAMES, for_every_frame, preprocessor, table  # noqa: F401 a fixture
 
 K = 4
 FOLDS = {

@@ -1,6 +1,6 @@
 """A dataset and states of an earlier commit are read, encoded and decoded unchanged.
 
-    .venv/bin/python -m tests.test_earlier_data FOLDER
+    .venv/bin/python -m tests.dataset.test_earlier_data FOLDER
 
 writes such a dataset with the code at hand and what is read from it, as a zip file and a JSON file.
 """
@@ -21,9 +21,9 @@ import pytest
 
 import daskprep as dp
 from daskprep import serving
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
-EARLIER = Path(__file__).with_name("earlier")
+EARLIER = Path(__file__).parents[1] / "earlier"
 RANKS = [(16, 1), (64, 1), (16, 2), (8, 4), (32, 8)]
 
 

@@ -25,7 +25,7 @@ from daskprep.extensions.report.findings import (
 from daskprep.extensions.report.reporters import gather, list_columns
 
 ROWS = 2_000
-SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "report.schema.json"
 
 
 @pytest.fixture(scope="module")

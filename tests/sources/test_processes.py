@@ -25,7 +25,7 @@ import daskprep as dp
 from daskprep.errors import ConfigError, WorkerError
 from daskprep.sources import estimate_bytes, partitions
 from daskprep.sources.partitions import processes, schedulers
-from tests.test_notebooks import RUNNER, notebook_of, stream_text
+from tests.repository.test_notebooks import RUNNER, notebook_of, stream_text
 
 GB = 10**9
 ROWS = 600

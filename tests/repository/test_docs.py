@@ -25,7 +25,7 @@ import daskprep
 from daskprep.columns.tokenizers import TOKENIZERS
 from daskprep.features import FEATURES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {"reference", "notebooks"}
 PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED)]

@@ -1,6 +1,6 @@
 """Docstrings, comments, messages and names of the package have no banned phrase or word and no long sentence.
 
-python tests/test_code_prose.py daskprep/dataset/loader    # prints the findings of some files or folders
+python tests/repository/test_code_prose.py daskprep/dataset/loader    # prints the findings of some files or folders
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.test_prose import findings
+from tests.repository.test_prose import findings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "daskprep").rglob("*.py"))
 
 # Regular expressions, as in `REMEDIES`, for phrases of code.

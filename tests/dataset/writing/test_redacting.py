@@ -203,7 +203,7 @@ TYPES: dict[str, tuple[Any, Any, Callable[[int], Any]]] = {
     "timeseries": (dp.Timeseries(), [RARE, 2.0], lambda row: [row / 2, 1.0]),
     "vector": (dp.Vector(), [RARE, 2.0], lambda row: [row / 2, 1.0]),
     "h3": (dp.H3(), "8928308280fffff", lambda _: "8928308281fffff"),
-    "embedding": (dp.Embedding(function="tests.writing.test_redacting.embed", size=1), SECRET, str),
+    "embedding": (dp.Embedding(function="tests.dataset.writing.test_redacting.embed", size=1), SECRET, str),
     "image": (dp.Image(height=4, width=4, pack=True), IMAGES[-1], IMAGES.__getitem__),
     "pixels": (dp.Image(height=4, width=4, mode="eager"), IMAGES[-1], IMAGES.__getitem__),
     "boxes": (dp.Boxes(image="image"), [[0.25, 0.5, 1.75, 2.0]], lambda _: [[0.0, 0.0, 1.0, 1.0]]),

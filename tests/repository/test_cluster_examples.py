@@ -22,7 +22,7 @@ import yaml
 
 import daskprep as dp
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "examples" / "clusters"
 SCRIPTS = Path(sys.executable).parent
 

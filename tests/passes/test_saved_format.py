@@ -18,9 +18,9 @@ from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
 from daskprep.rows.parameter_names import REMOVED, SAVED_AS
-from tests.columns import encode_columns
+from tests.arrow_columns import encode_columns
 
-MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
+MAKER = runpy.run_path(str(Path(__file__).parents[1] / "saved_format.py"))
 PAGE = (MAKER["DOCS"] / "saved-format.md").read_text(encoding="utf-8")
 
 

@@ -59,7 +59,7 @@ def test_core_works_without(extension, tmp_path):
     calls = list(CALLS.values()) if extension == "all" else [CALLS[extension]]
     # Without the finder of an editable installation, which would find the modules that were taken out.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *site.getsitepackages()])}
-    command = [sys.executable, "-S", str(Path(__file__).with_name("core_jobs.py")), *calls]
+    command = [sys.executable, "-S", str(Path(__file__).parents[1] / "core_jobs.py"), *calls]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     *lacking, last = done.stdout.splitlines() or [""]
     assert last == "passed", done.stderr

@@ -17,7 +17,7 @@ import pytest
 
 import daskprep
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MOST_WORDS, MOST_COLUMNS = 35, 88
 
 # Regular expressions, in which a space is any white space and case does not matter, and what to write instead.

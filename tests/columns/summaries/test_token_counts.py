@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.columns.summaries import TokenCounts, token_counts
-from tests.summaries import many_tokens
+from tests.columns.summaries import many_tokens
 
 tokens_strategy = st.lists(st.text(alphabet="aé\x00z😀", max_size=3) | st.text(max_size=20), max_size=40)
 
@@ -215,7 +215,7 @@ def test_many_tokens_are_ranked_from_files(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 def test_20_million_distinct_tokens_are_counted_within_1_gb(tmp_path: Path) -> None:
     tokens = 20_000_000
-    paths = os.pathsep.join([str(Path(token_counts.__file__).parents[2]), *filter(None, sys.path)])
+    paths = os.pathsep.join([str(Path(token_counts.__file__).parents[3]), *filter(None, sys.path)])
     command = [sys.executable, many_tokens.__file__, str(tokens), str(tmp_path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, check=True)
     report = json.loads(done.stdout)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HOOK = Path(__file__).parents[1] / ".ci" / "commit-subject"
+HOOK = Path(__file__).parents[2] / ".ci" / "commit-subject"
 
 
 @pytest.mark.parametrize(

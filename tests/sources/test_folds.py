@@ -17,7 +17,7 @@ from daskprep.sources import classes
 from daskprep.sources.classes import OrderedCounts
 from daskprep.sources.split import DROPPED, TRAIN, VALIDATION, GroupSplit, KFold
 from daskprep.sources.split.groups import GroupUnits, count_groups
-from tests.test_split import assign, borders_of, digest, pieces
+from tests.sources.test_split import assign, borders_of, digest, pieces
 
 ROWS = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": [i // 3 for i in range(1000)]})
 KINDS = [

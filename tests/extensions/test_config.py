@@ -837,7 +837,7 @@ def test_preprocessor_round_trips_through_config():
 
 
 def test_ludwig_page_lists_every_ignored_key():
-    page = (Path(__file__).parent.parent / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
     removed = [name for names in REMOVED.values() for name in names]
     for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *TEXT_ENCODERS, *removed]:
         assert f"`{key}`" in page, key
@@ -997,7 +997,7 @@ LUDWIG: dict[str, dict[str, Any]] = {
 
 def _table_of_defaults():
     """Return the rows of the table on the page: type, parameter, and three defaults."""
-    page = (Path(__file__).parent.parent / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "coming-from" / "ludwig.md").read_text(encoding="utf-8")
     table = page.partition("| type | parameter | Ludwig | in a configuration | in Python |")[2].partition("\n\n")[0]
     rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[1:]]
     assert rows

@@ -23,7 +23,7 @@ BLOCK_ROWS, WIDTH = 4096, 1000
 
 def write(path: Path, blocks: int) -> None:
     """Write blocks of 16 MB that take next to nothing on disk."""
-    made = runpy.run_path(str(Path(__file__).parents[1] / "dataset" / "conftest.py"))
+    made = runpy.run_path(str(Path(__file__).parents[2] / "dataset" / "conftest.py"))
     prep = dp.Preprocessor({"vector": "vector"}).fit(pd.DataFrame({"vector": [" ".join(["1"] * WIDTH)] * 2}))
     rows = BLOCK_ROWS * blocks
     layout = Layout((Output("vector", "float32", (WIDTH,)),), {"train": rows}, BLOCK_ROWS, 8, "lz4")

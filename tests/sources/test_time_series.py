@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.split import TRAIN, VALIDATION, TimeSeriesSplit
-from tests.test_split import assign, borders_of, pieces
+from tests.sources.test_split import assign, borders_of, pieces
 
 
 def days(rows):
