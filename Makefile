@@ -50,9 +50,9 @@ docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, 
 check: test slow lint types docs ## all that CI runs
 
 bench: $(VENV)/.test-extra ## start-up times; with DATA and ROWS also the whole job against polars
-	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python -m benchmarks.own.startup
 ifdef DATA
-	$(BIN)/python benchmarks/prep.py --data $(DATA) --rows $(ROWS)
+	$(BIN)/python -m benchmarks.peers.prep --data $(DATA) --rows $(ROWS)
 endif
 
 peers: $(PEERS)/.venv/.installed ## the alternatives that benchmarks compare with, in an environment of their own

@@ -3,7 +3,7 @@
     python tests/structure.py
 
 prints a table. Whoever changes the structure puts it into the message of the commit, with the digests of
-`tests/sameness.py` and the ratios of `benchmarks/against.py`.
+`tests/sameness.py` and the ratios of `benchmarks/own/against.py`.
 """
 
 from __future__ import annotations

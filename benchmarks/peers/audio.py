@@ -1,6 +1,6 @@
 """librosa in a loop over WAV files, which keeps nothing that it makes: samples, or log-mel spectra; two JSON lines.
 
-python benchmarks/peers/audio.py --data bench-data/audio
+python -m benchmarks.peers.audio --data bench-data/audio
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import fastest
-from plain_media import decode_sound
+from benchmarks.peers.common import fastest
+from benchmarks.peers.plain_media import decode_sound
 
 
 def run(files: list[Path], kind: str, threads: int) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-PEERS = Path(__file__).resolve().parent
-sys.path.append(str(PEERS.parent))
+PEERS = Path(__file__).parent
 # `make peers` makes this environment.
 PYTHON = str(PEERS / ".venv/bin/python") if (PEERS / ".venv/bin/python").exists() else sys.executable
 
@@ -163,7 +162,7 @@ def main(
     notes: str = "",
 ) -> None:
     """Time epochs of batches, and print one JSON line. Each epoch must yield each row once, by the numbers in `key`."""
-    from stream_data import Peak
+    from benchmarks.peers.stream_data import Peak
 
     rates, firsts, spreads = [], [], []
     start = (time.perf_counter(), own_cpu_s(), machine_busy_s())

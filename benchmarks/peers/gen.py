@@ -1,7 +1,7 @@
 """Make the tables that benchmarks read: 17 mixed columns in Parquet files, or the same columns encoded, for loaders.
 
-    python benchmarks/peers/gen.py --rows 1000000 --data data/1m
-    python benchmarks/peers/gen.py --rows 2000000 --data bench-data/tab --encoded
+    python -m benchmarks.peers.gen --rows 1000000 --data data/1m
+    python -m benchmarks.peers.gen --rows 2000000 --data bench-data/tab --encoded
 
 Each file depends on the seed and its first row alone, not on the number of processes.
 """
@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from common import ENCODED, SERIES_LENGTH
+
+from benchmarks.peers.common import ENCODED, SERIES_LENGTH
 
 MISSING = {"f0": 0.02, "f1": 0.1, "f2": 0.25, "f3": 0.45}
 SIZES = {"c10": 10, "c1k": 1_000, "c100k": 100_000, "c2m": 2_000_000}

@@ -1,6 +1,6 @@
 """Pillow in a loop over JPEG files that are in memory, by threads: 224 by 224 pixels; a JSON line for each way.
 
-python benchmarks/peers/img_decode.py --data bench-data/images --threads 2 --ways pil,pil_draft
+python -m benchmarks.peers.img_decode --data bench-data/images --threads 2 --ways pil,pil_draft
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from common import fastest
 from PIL import Image
+
+from benchmarks.peers.common import fastest
 
 SIZE = (224, 224)
 # Whether the decoder may leave out detail, and `reducing_gap` of Pillow's resize.

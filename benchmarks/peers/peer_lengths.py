@@ -1,8 +1,8 @@
 """Batches of texts of different length in the loaders of Hugging Face's Trainer and of MosaicML; prints a JSON line.
 
-    python benchmarks/peers/peer_lengths.py --data folder --variant trainer
+    python -m benchmarks.peers.peer_lengths --data folder --variant trainer
 
-`benchmarks/lengths.py --peers` writes the folder and runs this script. Ids are stored without padding, and each batch
+`lengths.py --peers` writes the folder and runs this script. Ids are stored without padding, and each batch
 is padded to its longest row. `trainer` groups rows by length, with `DataCollatorWithPadding`; `trainer-2` has two
 worker processes; `streaming` is MosaicML's StreamingDataset, which has no groups by length. An epoch is timed after
 another one has warmed the caches.

@@ -1,6 +1,6 @@
 """NumPy memory maps of the encoded table as a loader, in a fresh order each epoch; prints one JSON line.
 
-    python benchmarks/peers/peer_memmap.py --data bench-data/tab --variant columns
+    python -m benchmarks.peers.peer_memmap --data bench-data/tab --variant columns
 
 `columns` reads 17 arrays, `sorted-columns` does so in the order of the rows within a batch, and `packed` reads one
 array of records. `torch` is a DataLoader over a TensorDataset of the columns, in memory.
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from common import ENCODED, load_npy, main, parser
 from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.peers.common import ENCODED, load_npy, main, parser
 
 arguments = parser(variant="columns").parse_args()
 torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """polars on the job of `ours_prep.py`, by hand: lazy scans, the streaming engine, no Python per row; one JSON line.
 
-python benchmarks/peers/peer_polars.py --data data/1m --rows 1000000 --out bench-out
+python -m benchmarks.peers.peer_polars --data data/1m --rows 1000000 --out bench-out
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import shutil
 from typing import Any
 
 import polars as pl
-from common import (
+
+from benchmarks.peers.common import (
     GROUPS,
     SERIES_LENGTH,
     SET_LENGTH,

@@ -1,6 +1,6 @@
 """Ray Data on the table of `ours_stream.py load`: the same preprocessing, shuffled within a buffer; one JSON line.
 
-python benchmarks/peers/peer_ray_stream.py --data bench-data/stream --rows 1000000 --buffer 500000
+python -m benchmarks.peers.peer_ray_stream --data bench-data/stream --rows 1000000 --buffer 500000
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ import argparse
 import json
 import logging
 import os
-import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 import torch
 from ray.data.preprocessors import Chain, OrdinalEncoder, StandardScaler
-from stream_data import CATEGORIES, NUMBERS, Peak, table_path, timed
+
+from benchmarks.peers.stream_data import CATEGORIES, NUMBERS, Peak, table_path, timed
 
 
 def main() -> None:

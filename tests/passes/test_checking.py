@@ -15,7 +15,7 @@ import daskprep as dp
 from daskprep.errors import CheckError, ConfigError
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "check.py"))
+SCRIPT = runpy.run_path(str(ROOT / "benchmarks" / "own" / "check.py"))
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs" / "check.schema.json").read_text("utf-8")))
 draw = SCRIPT["draw"]
 FOUND_IN = {

@@ -51,7 +51,7 @@ _SAME_VERSIONS_HINT = (
 )
 
 # Measured: n threads share Python's lock and do the work of n / (1 + 0.22 (n - 1)), 3.7 on 16 cores. Processes take 1.4
-# times the CPU time of threads, and seconds to start and to import the package. benchmarks/processes.py repeats it.
+# times the CPU time of threads, and seconds to start and to import the package: `processes.py` of the benchmarks.
 _LOCK_SHARE, _PROCESS_EFFICIENCY, _START_SECONDS = 0.22, 0.7, 5.0
 # CPU seconds per byte of partitions in memory, of the write of a table with every type but media.
 _SECONDS_PER_BYTE = 1.5e-8

@@ -1,4 +1,4 @@
-"""Epochs from a store that is slow and faulty lose nothing, in few requests: `benchmarks/remote.py` on few rows."""
+"""Epochs from a store that is slow and faulty lose nothing, in few requests: `machines/remote.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from benchmarks.slow_store import SlowStore
+from benchmarks.machines.slow_store import SlowStore
 from daskprep.dataset.loader.pipeline import Pipeline
 from daskprep.storage import reading
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from benchmarks.report_page import cards
+from benchmarks.own.report_page import cards
 from tests.browser import Browser
 
 DESKTOP, PHONE = 1280, 390  # pixels
