@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.columns import kernels
-from daskprep.columns.display import format_count
 from daskprep.columns.kernels import valid_mask
-from daskprep.columns.permutation import Integers
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ConfigError
 from daskprep.features.base import Loss, TrainingCounts
 from daskprep.features.cells import any_in_list, token_lists
 from daskprep.features.feature import with_parameters
-from daskprep.features.missing import NeighbourImputer
 from daskprep.features.parameters import default_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import TokenSummary
+from daskprep.features.windows import Reach, SortedRows, WindowImputer, expand_ranges, parse_rows, replace_values
 from daskprep.rows.tokens import HistoryParameters
-from daskprep.sources.cells import as_text
-from daskprep.sources.split.times import SeriesOrder, read_times
 
-_FIELDS = ["tokens", "group", "time"]
 _UNUSED = {
     "sequence_length": "rows have the length `last`",
     "max_sequence_length": "rows have the length `last`",
@@ -35,16 +29,6 @@ _UNUSED = {
     "fill_value": "a missing value is left out of histories",
     "missing_indicator": "no history is missing",
 }
-
-
-@dataclass(frozen=True)
-class HistoryBorder:
-    """The rows of one partition that histories in later partitions may have."""
-
-    groups: pa.Array  # names of all groups of the partition
-    ids: pa.ListArray  # of the last rows of each group, in order
-    codes: Integers  # positions of their groups
-    order: SeriesOrder | None  # of the times; None without times
 
 
 @with_parameters
@@ -110,24 +94,18 @@ class History(HistoryParameters, SequenceFeature):
                 raise ConfigError(f"History: {name}={getattr(self, name)!r}: {reason}: leave it out")
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
-        """Return structs of tokens, group and time; none is missing, since its own tokens are not in a row."""
-        tokens = super().parse(column).field("tokens")
-        named = dict(zip(self.reads("")[1:], others, strict=False))
-        group = pa.repeat("", len(column)) if self.by is None else pa.nulls(len(column), pa.string())
-        if self.by in named:
-            group = as_text(named[self.by])
-        time = read_times(named[self.time], self.time) if self.time in named else pa.nulls(len(column), pa.int64())
-        return pa.StructArray.from_arrays([tokens, group, time], _FIELDS)
+        """Return structs of value, group and time; none is missing, since its own tokens are not in a row."""
+        tokens = super().parse(column).field("value")
+        return parse_rows(tokens, self, others)
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        nulls = [pa.nulls(len(tokens), kind) for kind in (pa.string(), pa.int64())]
-        return pa.StructArray.from_arrays([tokens, *nulls], _FIELDS)
+        return parse_rows(tokens, self, ())
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
-        return super().summarize(parsed.field("tokens"))
+        return super().summarize(parsed.field("value"))
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        return super().cells(parsed.field("tokens"))
+        return super().cells(parsed.field("value"))
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
         return dataclasses.replace(
@@ -136,14 +114,14 @@ class History(HistoryParameters, SequenceFeature):
 
     def ids_of(self, parsed: pa.Array, learned: LearnedSequence) -> pa.ListArray:
         """Return the ids of the tokens of each row itself; null where they are missing."""
-        tokens = parsed.field("tokens")
+        tokens = parsed.field("value")
         lists = token_lists(tokens)
         ids = learned.vocabulary.ids(lists.values).astype(np.int32)[lists.codes]
         return kernels.make_list_array(lists.rows, pa.array(ids, pa.int32()), ~valid_mask(tokens))
 
     def _lookup(self, parsed: pa.Array, learned: LearnedSequence) -> tuple[kernels.TokenCodes, np.ndarray]:
         if pa.types.is_struct(parsed.type):
-            return super()._lookup(parsed.field("tokens"), learned)
+            return super()._lookup(parsed.field("value"), learned)
         ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
         return kernels.TokenCodes(kernels.list_offsets(parsed), parsed.flatten().to_numpy(), pa.array([""])), ids
 
@@ -166,106 +144,50 @@ class History(HistoryParameters, SequenceFeature):
         return {}
 
     def _mask_unseen(self, parsed: pa.Array, learned: LearnedSequence, *, encodes: bool = True) -> np.ndarray:
-        return super()._mask_unseen(parsed.field("tokens"), learned, encodes=encodes)
+        return super()._mask_unseen(parsed.field("value"), learned, encodes=encodes)
 
     def _training_counts(self, learned: LearnedSequence) -> dict[str, TrainingCounts]:
         return {}
+
+    @property
+    def window_group(self) -> str | None:
+        """Column of the groups."""
+        return self.by
 
     @property
     def _window_groups(self) -> list[str | None]:
         return [self.by]
 
     @property
-    def imputer(self) -> NeighbourImputer:
+    def imputer(self) -> WindowImputer:
         return _HistoryImputer(self)
 
 
-class _HistoryImputer(NeighbourImputer):
+class _HistoryImputer(WindowImputer):
     """Replaces the tokens of each row by the ids of the rows before it."""
 
-    used_in_fit = False
     per_split = True
     sees_earlier_splits = True
+    null_is_group = False
 
     def __init__(self, feature: History) -> None:
+        super().__init__(Reach(before=feature.last), feature.time)
         self._feature = feature
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         rows = pa.array(np.arange(len(parsed)), mask=hidden)
-        return pa.StructArray.from_arrays(
-            [parsed.field("tokens").take(rows), parsed.field("group"), parsed.field("time")], _FIELDS
-        )
+        return replace_values(parsed, parsed.field("value").take(rows))
 
-    def find_border(self, parsed: pa.Array, learned: Any = None) -> HistoryBorder:
-        """Return the last rows of each group."""
-        codes, groups = _codes_of(parsed)
-        ids = self._feature.ids_of(parsed, learned)
-        rows = _rows_by_group(codes, valid_mask(ids))
-        ends = np.searchsorted(codes[rows], codes[rows], side="right")
-        rows = rows[ends - np.arange(len(rows)) <= self._feature.last]
-        order = None
-        if self._feature.time is not None and len(parsed):
-            has_group = codes >= 0
-            order = SeriesOrder.of(parsed.field("time").to_numpy()[has_group], codes[has_group], groups)
-        return HistoryBorder(groups, ids.take(pa.array(rows)), codes[rows], order)
+    def values_of(self, parsed: pa.Array, learned: Any) -> pa.Array:
+        return self._feature.ids_of(parsed, learned)
 
-    def compute_border_values(self, borders: Sequence[HistoryBorder]) -> list[Any]:
-        """Return for each partition the last rows of its groups in earlier partitions, and their groups."""
-        orders = [border.order for border in borders if border.order is not None]
-        if orders and (late := SeriesOrder.count_late(orders)):
-            raise ColumnError(
-                f'the times of "{self._feature.time}" go back at {format_count(late, "row")} within a group, so the '
-                "rows before a row are not its past: sort the data by time first"
-            )
-        names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode()
-        sizes = [len(border.groups) for border in borders]
-        known = np.split(names.indices.to_numpy().astype(np.int64), np.cumsum(sizes)[:-1])
-        codes = np.concatenate([own[border.codes] for own, border in zip(known, borders, strict=True)])
-        parts = np.repeat(np.arange(len(borders)), [len(border.codes) for border in borders])
-        order = np.argsort(codes, kind="stable")
-        keys, ids = (codes * len(borders) + parts)[order], pa.concat_arrays([border.ids for border in borders])
-        border_values = []
-        for part, groups in enumerate(known):
-            ends = np.searchsorted(keys, groups * len(borders) + part)
-            starts = np.maximum(np.searchsorted(keys, groups * len(borders)), ends - self._feature.last)
-            rows = order[_expand_ranges(starts, ends)]
-            border_values.append((ids.take(pa.array(rows)), np.repeat(np.arange(len(groups)), ends - starts)))
-        return border_values
+    def mask_used(self, values: pa.Array) -> np.ndarray:
+        return valid_mask(values)
 
-    def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
+    def cut(self, rows: SortedRows, parsed: pa.Array, learned: Any) -> pa.Array:
         """Return the history of each row as a list of ids."""
-        ids, (codes, _) = self._feature.ids_of(parsed, learned), _codes_of(parsed)
-        if border_value is not None:
-            ids = pa.concat_arrays([border_value[0], ids])
-            codes = np.concatenate([border_value[1], codes])
-        rows, size = _rows_by_group(codes, valid_mask(ids)), len(codes)
-        keys, own = (codes * size + np.arange(size))[rows], np.arange(size - len(parsed), size)
-        ends = np.searchsorted(keys, codes[own] * size + own)
-        starts = np.maximum(np.searchsorted(keys, codes[own] * size), ends - self._feature.last)
-        starts = np.where(codes[own] < 0, ends, starts)
-        past = ids.take(pa.array(rows))
-        offsets, values = kernels.list_offsets(past), past.flatten()
+        starts, ends = np.maximum(rows.starts, rows.positions - self._feature.last), rows.positions
+        offsets, values = kernels.list_offsets(rows.values), rows.values.flatten()
         firsts, lasts = offsets[starts].astype(np.int64), offsets[ends].astype(np.int64)
-        values = values.take(pa.array(_expand_ranges(firsts, lasts)))
+        values = values.take(pa.array(expand_ranges(firsts, lasts)))
         return kernels.make_list_array(kernels.offsets_from_lengths(lasts - firsts), values)
-
-
-def _codes_of(parsed: pa.Array) -> tuple[Integers, pa.Array]:
-    """Return the position of each row's group among the distinct groups, -1 without one, and their names."""
-    groups = parsed.field("group").dictionary_encode()
-    return groups.indices.fill_null(-1).to_numpy().astype(np.int64), groups.dictionary
-
-
-def _rows_by_group(codes: Integers, present: np.ndarray) -> Integers:
-    """Return the numbers of the present rows with a group, sorted by group, stably."""
-    rows = np.flatnonzero(present & (codes >= 0))
-    by_group: Integers = rows[np.argsort(codes[rows], kind="stable")]
-    return by_group
-
-
-def _expand_ranges(starts: Integers, ends: Integers) -> Integers:
-    """Return the integers of all ranges, one range after another."""
-    lengths = ends - starts
-    firsts = np.cumsum(lengths) - lengths
-    expanded: Integers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
-    return expanded

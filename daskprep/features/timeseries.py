@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -20,150 +20,15 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.padding import Padding
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
+from daskprep.features.windows import Reach, SortedRows, WindowImputer, parse_rows, replace_values
 from daskprep.rows.normalization import MAX_FLOAT32
 from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesValues
-from daskprep.sources.cells import as_text
 
-# Windows: rows are sorted by group. NaN represents a missing number, and `HIDDEN` a number of another split: it fills
-# no missing number, and becomes NaN in a window.
+# Windows: NaN represents a missing number, and `HIDDEN` a number of another split: it fills no missing number, and
+# becomes NaN in a window.
 HIDDEN = float("inf")
 _MIN_AUTO = 256  # limit with timeseries_length_limit="auto"
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
-
-
-@dataclass(frozen=True)
-class WindowBorder:
-    """Information about one partition that the windows of other partitions need, by group."""
-
-    groups: pa.Array
-    sizes: np.ndarray  # number of rows of each group
-    # Numbers that windows of other partitions reach, outermost last; NaN: fewer rows. Shape (groups, reach).
-    nearest: np.ndarray
-    ends: np.ndarray  # first and last present number of each group; shape (groups, 2)
-
-
-@dataclass(frozen=True)
-class GroupedRows:
-    """The numbers of a partition, sorted by group."""
-
-    numbers: np.ndarray
-    order: np.ndarray | slice  # row numbers of the numbers before sorting
-    sizes: np.ndarray  # number of rows of each group
-    groups: pa.Array  # names of the groups
-
-    @property
-    def starts(self) -> np.ndarray:
-        """Position of the first row of each group."""
-        starts: np.ndarray = np.cumsum(self.sizes) - self.sizes
-        return starts
-
-
-def rows_by_group(parsed: pa.Array) -> GroupedRows:
-    """Sort the numbers of a parsed column by group, stably; without groups, all rows are one group."""
-    grouped = pa.types.is_struct(parsed.type)
-    column = pc.struct_field(parsed, "number") if grouped else parsed
-    numbers = pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False)
-    if not grouped:
-        present = min(len(numbers), 1)
-        return GroupedRows(numbers, slice(None), np.full(present, len(numbers)), pa.nulls(present, pa.string()))
-    groups = parsed.field("group").dictionary_encode(null_encoding="encode")
-    codes = groups.indices.to_numpy()
-    order = np.argsort(codes, kind="stable")
-    return GroupedRows(numbers[order], order, np.bincount(codes, minlength=len(groups.dictionary)), groups.dictionary)
-
-
-def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], fills: np.ndarray | None) -> np.ndarray:
-    """Fill missing numbers from the nearest number before or after in their group, or from `fills`, by group."""
-    numbers, sizes, starts = np.where(np.isinf(rows.numbers), np.nan, rows.numbers), rows.sizes, rows.starts
-    positions = np.arange(len(numbers))
-    if strategy == "ffill":
-        source = np.maximum.accumulate(np.where(np.isnan(numbers), -1, positions))
-        outside = source < np.repeat(starts, sizes)
-    else:
-        source = np.minimum.accumulate(np.where(np.isnan(numbers), len(numbers), positions)[::-1])[::-1]
-        outside = source >= np.repeat(starts + sizes, sizes)
-    outer_fills = np.float32(np.nan) if fills is None else np.repeat(fills, sizes)
-    return np.where(outside, outer_fills, numbers.take(source, mode="clip"))
-
-
-def find_border_fills(
-    borders: Sequence[WindowBorder], parts: Sequence[np.ndarray], groups: int, strategy: str | None
-) -> list[np.ndarray]:
-    """Return for each partition the number that fills the outermost missing numbers of each of its groups, or NaN.
-
-    `parts` has the ids of each partition's groups, of `groups` in all. `ffill` uses the last number of earlier
-    partitions, or else the first number of all; `bfill` is the mirror image.
-    """
-    forward = list(range(len(borders)))
-    near, far = 0, 1
-    if strategy == "bfill":
-        forward, near, far = forward[::-1], 1, 0
-    latest = np.full(groups, np.nan, np.float32)
-    for partition in reversed(forward):
-        latest[parts[partition]] = _first_present(borders[partition].ends[:, near], latest[parts[partition]])
-    fills: list[np.ndarray] = [latest] * len(borders)
-    for partition in forward:
-        fills[partition] = latest[parts[partition]]
-        latest[parts[partition]] = _first_present(borders[partition].ends[:, far], fills[partition])
-    return fills
-
-
-def _first_present(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return np.where(np.isnan(first), second, first)
-
-
-def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Append the numbers of a partition, by group, to earlier numbers, and return the last `reach` ones.
-
-    `known` and `nearest` have shape (groups, reach); `sizes` is the number of rows of each group in the partition.
-    """
-    reach = known.shape[1]
-    column = np.arange(reach)
-    older = column + np.minimum(sizes, reach)[:, None]
-    newer = np.broadcast_to(column + reach, older.shape)
-    return np.take_along_axis(np.hstack([known, nearest]), np.where(older < reach, older, newer), axis=1)
-
-
-def nearest_numbers(rows: GroupedRows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
-    """Return for each group the `reach` numbers at the border that windows reach across, outermost last.
-
-    With `ahead`, windows extend to later rows, and the border is the first row.
-    """
-    empty = np.full((len(rows.groups), reach), np.nan, np.float32)
-    extended, start = _extend_groups(rows, numbers, empty, ahead=ahead)
-    first, column = (start, np.arange(reach)[::-1]) if ahead else (start + rows.sizes, np.arange(reach))
-    return extended.take(first[:, None] + column)
-
-
-def cut_windows(rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool) -> np.ndarray:
-    """Return the window of each row, in the row order before sorting; `outer_numbers` are from other partitions."""
-    reach = outer_numbers.shape[1]
-    width = reach if ahead else reach + 1
-    if not len(numbers):
-        return np.empty((0, width), np.float32)
-    extended, start = _extend_groups(rows, numbers, outer_numbers, ahead=ahead)
-    first = np.arange(len(numbers)) + np.repeat(start - rows.starts, rows.sizes) + int(ahead)
-    begin = np.empty_like(first)
-    begin[rows.order] = first
-    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(extended, width)[begin]
-    return windows
-
-
-def _extend_groups(
-    rows: GroupedRows, numbers: np.ndarray, outer_numbers: np.ndarray, *, ahead: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Insert `outer_numbers` before each group, or with `ahead` after it; return the numbers and the group starts."""
-    reach = outer_numbers.shape[1]
-    start = rows.starts + np.arange(len(rows.groups)) * reach
-    extended = np.empty(len(numbers) + outer_numbers.size, np.float32)
-    shift = np.repeat(start - rows.starts, rows.sizes) + (0 if ahead else reach)
-    extended[np.arange(len(numbers)) + shift] = numbers
-    column = np.arange(reach)
-    if ahead:
-        extended[(start + rows.sizes)[:, None] + column[::-1]] = outer_numbers
-    else:
-        extended[start[:, None] + column] = outer_numbers
-    return extended, start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,15 +124,18 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
     def _window_groups(self) -> list[str | None]:
         return [self.group_by] if self.is_windowed else []
 
-    def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
-        """Return lists of float32; for windows float32 numbers, or structs of `number` and `group` with `groups`."""
+    @property
+    def window_group(self) -> str | None:
+        """Column of the groups of windows."""
+        return self.group_by
+
+    def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
+        """Return lists of float32; for windows structs of value, group and time."""
         if not self.is_windowed:
             return parse_number_lists(column, SEPARATORS[self.tokenizer])
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
         parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
-        if groups is None:
-            return parsed
-        return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
+        return parse_rows(parsed, self, others, mask=parsed.is_null())
 
     def parse_fill(self, value: object) -> pa.Array:
         """Return one cell with a list of float32; for windows, an empty text becomes NaN, which is padding."""
@@ -275,7 +143,7 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             return super().parse_fill(value)
         if isinstance(value, str) and not value.strip():
             return pa.array([[np.nan]], pa.list_(pa.float32()))
-        return parse_number_lists(super().parse_fill(value))
+        return parse_number_lists(super().parse_fill(value).field("value"))
 
     def summarize(self, parsed: pa.Array) -> Lengths:
         # Nothing is learned from windows: their size is a parameter.
@@ -337,13 +205,11 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
 
     @property
     def imputer(self) -> NeighbourImputer | None:
-        return _WindowImputer(self) if self.is_windowed else super().imputer
+        return _SeriesImputer(self) if self.is_windowed else super().imputer
 
 
-class _WindowImputer(NeighbourImputer):
+class _SeriesImputer(WindowImputer):
     """Replaces each number by a window over the rows around it, after `ffill` or `bfill` of missing numbers."""
-
-    used_in_fit = False
 
     def __init__(self, feature: Timeseries) -> None:
         """Derive the direction and reach of windows from a feature; raise ConfigError if they are too long."""
@@ -351,66 +217,75 @@ class _WindowImputer(NeighbourImputer):
         self.per_split = feature.across_splits is not True
         self.sees_earlier_splits = feature.across_splits == "auto" and not feature.horizon
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
-        self._looks_ahead = feature.horizon > 0
-        self._reach = feature.horizon or feature.window_size - 1  # distance to the farthest number, in rows
-        if self._reach > _MAX_WINDOW:
-            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._reach:,}")
+        reach = feature.horizon or feature.window_size - 1  # distance to the farthest number, in rows
+        if reach > _MAX_WINDOW:
+            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {reach:,}")
+        before, after = (0, reach) if feature.horizon else (reach, 0)
+        super().__init__(Reach(before, after, fills=self._fill_strategy is not None), None)
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         """Return a column with the masked numbers replaced by HIDDEN; rows keep their positions and groups."""
         if not hidden.any():
             return parsed
-        grouped = pa.types.is_struct(parsed.type)
-        number = pc.struct_field(parsed, "number") if grouped else parsed
-        number = pc.if_else(pa.array(hidden), pa.scalar(HIDDEN, pa.float32()), number)
-        if not grouped:
-            return number
-        return pa.StructArray.from_arrays([number, parsed.field("group")], ["number", "group"], mask=number.is_null())
+        number = pc.if_else(pa.array(hidden), pa.scalar(HIDDEN, pa.float32()), parsed.field("value"))
+        return replace_values(parsed, number, mask=number.is_null())
 
-    def find_border(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowBorder:
-        """Return the numbers of each group that windows and imputation in other partitions may need."""
-        rows = rows_by_group(parsed)
-        nearest = nearest_numbers(rows, self._fill(rows, learned, None), self._reach, ahead=self._looks_ahead)
-        ends = np.full((len(rows.groups), 2), np.nan, np.float32)
-        if self._fill_strategy:
-            ends[:, 0] = fill_in_groups(rows, "bfill", None)[rows.starts]
-            ends[:, 1] = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
-        return WindowBorder(rows.groups, rows.sizes, nearest, ends)
+    def values_of(self, parsed: pa.Array, learned: LearnedTimeseries | None) -> pa.Array:
+        """Return the numbers with NaN for missing ones, or the value that fills them."""
+        fill = np.nan
+        if learned is not None and fills_with_one_value(self._feature):
+            fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
+        return pc.fill_null(parsed.field("value"), np.float32(fill))
 
-    def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
-        """Return for each partition the numbers (groups, reach) beyond its border, and a fill (groups,) or NaN."""
-        names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
-        group_codes = np.split(names.indices.to_numpy(), np.cumsum([len(border.groups) for border in borders])[:-1])
-        fills = find_border_fills(borders, group_codes, len(names.dictionary), self._fill_strategy)
-        outer = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
-        border_values: list[Any] = [None] * len(borders)
-        order = range(len(borders))
-        for i in reversed(order) if self._looks_ahead else order:
-            border_values[i] = outer[group_codes[i]], fills[i]
-            nearest = np.where(np.isnan(borders[i].nearest), fills[i][:, None], borders[i].nearest)
-            outer[group_codes[i]] = push_numbers(border_values[i][0], nearest, borders[i].sizes)
-        return border_values
+    def mask_present(self, values: pa.Array) -> np.ndarray:
+        present: np.ndarray = np.isfinite(values.to_numpy())
+        return present
 
-    def complete(self, parsed: pa.Array, border_value: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
+    def cut(self, rows: SortedRows, parsed: pa.Array, learned: LearnedTimeseries | None) -> pa.Array:
         """Return the window of each row as a list of float32; null if its number is missing and not imputed."""
-        rows = rows_by_group(parsed)
-        outer, fills = border_value or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
-        numbers = self._fill(rows, learned, fills)
-        windows = cut_windows(rows, numbers, outer, ahead=self._looks_ahead)
+        numbers = rows.values.to_numpy()
+        if self._fill_strategy is not None:
+            numbers = fill_in_groups(numbers, rows.codes, self._fill_strategy)
+        windows = self._windows(numbers, rows)
         windows[np.isinf(windows)] = np.nan
         # A window is missing if the number of its row is, unless imputation fills it.
         missing = ~valid_mask(parsed)
         if self._feature._drops_windows or (learned is not None and fills_with_one_value(self._feature)):
             missing[:] = False
-        elif self._fill_strategy:
-            missing[rows.order] = np.isnan(numbers)
+        elif self._fill_strategy is not None:
+            missing = np.isnan(numbers[rows.positions])
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
-    def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, fills: np.ndarray | None) -> np.ndarray:
-        """Return the numbers of rows after imputation; `fills` fills the outermost missing numbers of each group."""
-        if self._fill_strategy:
-            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._fill_strategy, fills))
-        if learned is None or not fills_with_one_value(self._feature):
-            return rows.numbers
-        fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
-        return np.where(np.isnan(rows.numbers), np.float32(fill), rows.numbers)
+    def _windows(self, numbers: np.ndarray, rows: SortedRows) -> np.ndarray:
+        """Return the numbers of the rows in each window, NaN for those outside the group."""
+        horizon, width = self._feature.horizon, self._feature.horizon or self._feature.window_size
+        if not len(numbers):
+            return np.empty((0, width), np.float32)
+        outside = np.full(width, np.nan, np.float32)
+        if horizon:
+            begins, known = rows.positions + 1, rows.ends - rows.positions - 1
+            views = np.lib.stride_tricks.sliding_window_view(np.concatenate([numbers, outside]), width)
+        else:
+            begins, known = rows.positions + 1, rows.positions + 1 - rows.starts
+            views = np.lib.stride_tricks.sliding_window_view(np.concatenate([outside, numbers]), width)
+        windows: np.ndarray = views[begins]
+        short = np.flatnonzero(known < width)
+        steps = np.arange(width) if horizon else np.arange(width)[::-1]
+        windows[short] = np.where(steps < known[short, None], windows[short], np.float32(np.nan))
+        return windows
+
+
+def fill_in_groups(numbers: np.ndarray, codes: np.ndarray, strategy: Literal["ffill", "bfill"]) -> np.ndarray:
+    """Fill missing numbers of rows, sorted by group, from the nearest number before or after in their group.
+
+    Without one, the nearest on the other side is used.
+    """
+    positions, present = np.arange(len(numbers)), np.isfinite(numbers)
+    before = np.maximum.accumulate(np.where(present, positions, -1))
+    after = np.minimum.accumulate(np.where(present, positions, len(numbers))[::-1])[::-1]
+    sides = [before, after] if strategy == "ffill" else [after, before]
+    filled = numbers
+    for source in sides:
+        inside = np.isnan(filled) & (codes.take(source, mode="clip") == codes) & (source >= 0) & (source < len(codes))
+        filled = np.where(inside, numbers.take(source, mode="clip"), filled)
+    return filled
