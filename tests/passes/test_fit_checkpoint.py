@@ -21,6 +21,7 @@ from daskprep.features import Learned
 from daskprep.passes.scratch import ScratchFragment
 from daskprep.sources import as_source
 from daskprep.sources.delimited import DelimitedFragment
+from daskprep.sources.partitions import passes
 from daskprep.storage import Folder
 from daskprep.storage.checkpoint import Checkpoint, deserialize, serialize
 
@@ -102,7 +103,7 @@ def test_killed_fit_resumes_from_finished_tasks(file, reads, tmp_path, split, th
     with pytest.raises(Killed):
         preprocessor(str(scratch), split).fit(source_of(file))
     # One thread has eight tasks of six partitions, of which three are done. More threads have the same tasks.
-    monkeypatch.setattr(dp.partitions.passes, "worker_threads", lambda: (1, threads))
+    monkeypatch.setattr(passes, "worker_threads", lambda: (1, threads))
     reads.update(read=[], until=None)
     assert preprocessor(str(scratch), split).fit(source_of(file)).to_dict() == expected
     assert len(reads["read"]) == 48 - 18

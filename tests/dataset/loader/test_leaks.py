@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from daskprep.dataset.loader.source import FileBlocks
 
 def resources():
     """Return names of threads, open files and shared memory."""
+    gc.collect()  # what tests before left in cycles
     handles = list(Path("/proc/self/fd").iterdir())
     # The folder itself was open while it was listed.
     files = [str(handle.readlink()) for handle in handles if handle.is_symlink()]
