@@ -36,7 +36,7 @@ _PLAIN = (str, float, int, bool)
 def encode_small_frame(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
-    """Return encoded arrays by output of a pandas frame of up to MAX_ROWS rows; None if columns must encode it.
+    """Return encoded arrays by output of a small pandas frame, or None.
 
     They do if many cells are unseen or missing, to compare these with the fit.
     """
@@ -68,7 +68,7 @@ def encode_small_frame(
 
 @memoize
 def _row_encoder(feature: Any, learned: Learned, name: str) -> RowEncoder | None:
-    """Return the row encoder of a feature; None for custom features and tokenizers, and large vocabularies."""
+    """Return the row encoder of a built-in feature, or None."""
     params: dict[str, Any] = feature.get_params(deep=False)
     is_builtin = type(feature).__module__.startswith("daskprep.") and is_builtin_tokenizer(
         params.get("tokenizer", "space")
@@ -85,7 +85,7 @@ def _row_encoder(feature: Any, learned: Learned, name: str) -> RowEncoder | None
 
 
 def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
-    """Return the cells of a column as Python values (float32 as NumPy scalars); None if they are not plain."""
+    """Return cells as Python values; None if they are not plain."""
     dtype = column.dtype
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
         return pa.array(column.array).to_pylist()  # type: ignore[no-any-return] # pandas takes 8 times as long
@@ -104,7 +104,7 @@ def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
 
 
 def _are_plain(cells: Sequence[Any]) -> bool:
-    """Return whether the present cells are of one plain type, or are lists with items of one plain type."""
+    """Return whether present cells, or items of lists, have one plain type."""
     present = [cell for cell in cells if cell is not None and not (type(cell) is float and math.isnan(cell))]
     types = set(map(type, present))
     if types == {list}:
@@ -116,7 +116,7 @@ def _are_plain(cells: Sequence[Any]) -> bool:
 
 
 class EncodedArrays(UserDict[str, Any]):
-    """Encoded arrays by output, which Arrow, polars and DuckDB read as a table: `pyarrow.table(arrays)`."""
+    """Encoded arrays by output, also as an Arrow table."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         table = pa.table({name: arrow_column(array) for name, array in self.data.items()})
@@ -135,7 +135,7 @@ def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) 
 def tabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Concatenate encoded arrays as columns of one 2-D array, of the smallest type that holds all values.
+    """Concatenate encoded arrays as columns of one 2-D array.
 
     A feature type may define its own columns in a method `tabulate`, and their names in `tabulated_names`.
     """
@@ -156,7 +156,7 @@ def tabulate(
 def tabulate_sparse(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> sparse.csr_matrix:
-    """Return the table of `tabulate` as a sparse matrix, without dense columns of types with `tabulate_sparse`."""
+    """Return the table of `tabulate` as a sparse matrix."""
     parts = []
     for name, feature in features.items():
         with column_error_context(name):
@@ -173,7 +173,7 @@ def tabulate_sparse(
 def untabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], table: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return the encoded arrays by output from the 2-D array of `tabulate`; raise ColumnError if it does not fit.
+    """Return encoded arrays by output from the table of `tabulate`.
 
     A feature type with a method `tabulate` has its inverse in `untabulate`.
     """
@@ -192,7 +192,7 @@ def untabulate(
 
 
 def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the encoded arrays of one feature by output, also its missing indicator, from its columns."""
+    """Return the encoded arrays of one feature from its columns."""
     marks = {MISSING: columns[:, -1].astype(np.uint8)} if feature.missing_indicator else {}
     table = columns[:, : columns.shape[1] - len(marks)]
     if hasattr(feature, "tabulate"):
@@ -210,7 +210,7 @@ def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
-    """Return the names of the columns that `tabulate` creates for a feature: `name` with suffixes, "_missing" last."""
+    """Return the names of the columns that `tabulate` creates."""
     indicators = [name + MISSING] * feature.missing_indicator
     if (own_names := getattr(feature, "tabulated_names", None)) is not None:
         return [*own_names(name, learned), *indicators]
@@ -221,14 +221,13 @@ def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
 
 
 def _width(array: np.ndarray) -> int:
-    """Return the number of columns of an array's rows when flattened."""
     return int(np.prod(array.shape[1:]))
 
 
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Decode arrays by output to a frame, without features that lack arrays; raise ConfigError for unknown outputs."""
+    """Decode arrays by output to a frame."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
             f'decode: expected a dict of arrays by output, such as {{"{next(iter(features))}": array}}, not a '

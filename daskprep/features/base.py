@@ -46,7 +46,7 @@ Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Limits(NamedTuple):
-    """Smallest and largest integers, inclusive, that `decode` accepts in the rows of one output."""
+    """Smallest and largest integers, inclusive, that `decode` accepts."""
 
     low: Bound
     high: Bound
@@ -61,7 +61,7 @@ Loss = Literal["missing", "unreadable", "unknown", "hashed", "cut", "clipped", "
 
 @dataclass(frozen=True)
 class SideColumns:
-    """Columns, folds and weights of the rows of a parsed column, for features that learn from them."""
+    """Columns, folds and weights for features that learn from them."""
 
     table: pa.Table  # columns of `Contract._learning_columns`, such as a target
     folds: np.ndarray | None = None  # fold of each row, from 0
@@ -69,7 +69,7 @@ class SideColumns:
     cache: dict[Any, Any] = field(default_factory=dict)  # results from `table` that features share
 
     def take(self, rows: np.ndarray) -> SideColumns:
-        """Return the side columns of the rows with these row numbers, with an empty cache."""
+        """Return the side columns of these row numbers."""
         # A table without columns would lose its rows.
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
         folds, weights = (None if column is None else column[rows] for column in (self.folds, self.weights))
@@ -88,7 +88,7 @@ class TrainingCounts(NamedTuple):
 
 
 def learners_from_y(features: Mapping[str, object]) -> list[str]:
-    """Return the names of the features that learn from the `y` of ``fit(X, y)``; names of types are left out."""
+    """Return the names of the features that learn from `y`."""
     return [name for name, one in features.items() if isinstance(one, Contract) and Y in one._learning_columns]
 
 
@@ -121,23 +121,23 @@ class Learned:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON-ready values, vocabularies included."""
+        """Return the state as JSON values, vocabularies included."""
         return self.to_state()
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
-        """Return parsed cells with those missing that the fitted state shows to be unreadable."""
+        """Return parsed cells without those unreadable by this state."""
         return parsed
 
     def class_counts(self) -> Integers | None:
-        """Return the number of training rows of each class, by class id; None without classes or their counts."""
+        """Return the training rows by class id, or None."""
         return None
 
     def of_output(self, output: str) -> Learned:
-        """Return the state of one output of several, if it is a separate object; otherwise `self`."""
+        """Return the state of one output of several, or `self`."""
         return self
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
-        """Return this state with the tokens that only `fresh` has, and their frequencies there, by output.
+        """Return this state with new tokens of `fresh`, and their counts.
 
         `fresh` was learned from new rows. New tokens have ids behind the old ones, and all else stays.
         """
@@ -145,7 +145,7 @@ class Learned:
         return self, {}
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
-        """Return this state without texts of removed rows: samples of unreadable cells, and the tokens `lost`.
+        """Return this state without texts of removed rows.
 
         `lost` has the ids of tokens by output. Each becomes "<REMOVED id>", so that all ids stay.
         """
@@ -153,12 +153,12 @@ class Learned:
         return dataclasses.replace(self, invalid_samples=())
 
     def extends(self, other: Learned) -> bool:
-        """Return whether `grow` may have made this state of `other`: rows encoded with either are encoded alike."""
+        """Return whether `grow` may have made this state of `other`."""
         own, others = ({**one.to_state(), "value_edges": None} for one in (self, other))  # appended rows move the ends
         return type(self) is type(other) and own == others
 
     def to_state(self) -> dict[str, Any]:
-        """Return the same as `to_dict`, but with `Vocabulary` objects, which may have millions of tokens."""
+        """Return the result of `to_dict` with `Vocabulary` objects."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         before = earlier_values(type(self))
         return {name: _to_json(value) for name, value in values.items() if name not in before or value != before[name]}
@@ -170,7 +170,7 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a state from the result of `to_dict` or `to_state`; unknown keys are ignored.
+        """Rebuild a state from `to_dict` or `to_state`.
 
         Raise TypeError for a value that does not fit the annotation of its field.
         """
@@ -191,7 +191,7 @@ LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
 
 
 class Contract(Parameters, Generic[SummaryT, LearnedT]):
-    """Methods and properties that every feature type has; `Feature` makes an estimator of them.
+    """Methods and properties that every feature type has.
 
     Learned state is passed to each method that needs it, so that one feature serves many columns.
     """
@@ -234,7 +234,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return batch
 
     def _paddings(self, learned: LearnedT, *, expand: bool) -> Mapping[str, Padding]:
-        """Return the padding of outputs with padded rows, by suffix, which `trim` cuts.
+        """Return the padding of outputs with padded rows, by suffix.
 
         With `expand`, outputs that `expand` makes vectors of counts have none.
         """
@@ -242,15 +242,15 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
-        """Decode encoded rows to human-readable values; `encoded` is a dict by output if there are several."""
+        """Decode encoded rows (by output if there are several) to values."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Suffixes of the arrays that a column is encoded as: "" alone, or for example "_word" and "_char"."""
+        """Suffixes of a column's arrays: "", or such as "_word", "_char"."""
         return ("",)
 
     def limits(self, learned: LearnedT) -> Mapping[str, Bounds]:
-        """Return the limits of outputs whose dtype has integers that cannot be decoded, by output."""
+        """Return the limits by output, where not all integers have a value."""
         return {}
 
     # -- optional methods of a type
@@ -259,54 +259,54 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """Raise ConfigError where parameters contradict each other."""
 
     def fingerprint(self) -> str:
-        """Return a digest of inputs in addition to rows and parameters, such as files; "" if there are none."""
+        """Return a digest of other inputs, such as files, or ""."""
         return ""
 
     def advice(self, learned: LearnedT) -> str | None:
-        """Return a warning about the fitted column for the user, or None."""
+        """Return a warning about the fitted column, or None."""
         return None
 
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
     ) -> Mapping[Loss, np.ndarray]:
-        """Return by cause a mask of the cells whose encoding lacks information; missing cells do not count.
+        """Return by cause a mask of cells whose encoding loses information.
 
         `encoded` are the arrays of `encode` by output. The causes are the keys of `_loss_remedies`.
         """
         return {}
 
     def _learned_losses(self, learned: LearnedT) -> Mapping[Loss, int]:
-        """Return by cause the number of such cells of the training rows, if the fit counted them."""
+        """Return by cause the number of such training cells, if counted."""
         return {}
 
     def _configure_as_target(self) -> None:
-        """Set the default for a target: rows without a readable label are left out; other strategies stay."""
+        """Set "drop_row" for a target, unless a strategy is set."""
         names = ("missing_value_strategy", "fill_value")
         if all(getattr(self, name, None) == default_of(type(self), name) for name in names):
             self.missing_value_strategy = "drop_row"
 
     @property
     def row_filter(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
-        """Function of a parsed column and the fitted state: returns a mask of rows to drop whose cell is present."""
+        """Function of cells and state that masks rows to drop, or None."""
         return None
 
     @property
     def imputer(self) -> NeighbourImputer | None:
-        """Imputer that fills missing cells from neighboring rows, across partitions; None if rows are independent."""
+        """Imputer of missing cells from neighboring rows, or None."""
         return NeighbourImputer.of(self.missing_value_strategy)
 
     def _remedy(self, learned: LearnedT) -> str:
-        """Return how a user can fix unreadable cells, as the end of a warning."""
+        """Return how to fix unreadable cells, as the end of a warning."""
         return "correct the data"
 
     @property
     def _counts_tokens(self) -> bool:
-        """Whether a vocabulary in the fitted state has tokens of the rows, which can be renamed."""
+        """Whether a vocabulary has tokens of the rows, to rename."""
         return False
 
     @property
     def _grows(self) -> bool:
-        """Whether tokens of new rows may be added to the fitted state without a change to other ids."""
+        """Whether tokens of new rows may be added at the end of the vocabulary."""
         return self._counts_tokens
 
     def _redact(self, learned: LearnedT, lost: Mapping[str, Integers]) -> LearnedT:
@@ -319,21 +319,21 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return type(self).expand is not Contract.expand
 
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
-        """Return sample cells for golden rows, which check that a saved file still encodes alike; none opens a file."""
+        """Return sample cells for golden rows; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._edge_case_cells]
 
     # -- methods of built-in types only: raw forms of cells, other columns, and summaries of subsets
 
     def _with_base_folders(self, folders: tuple[str, ...]) -> Self:
-        """Return the feature for data in these folders, to which relative paths in cells may refer."""
+        """Return the feature for relative paths in these folders."""
         return self
 
     def _bind(self, features: Mapping[str, Any]) -> Self:
-        """Return the feature for rows with other `features`, to whose cells its own may refer."""
+        """Return the feature for rows with other `features`."""
         return self
 
     def _with_errors(self) -> Self:
-        """Return the feature, of files with an error in parsed cells that cannot be decoded."""
+        """Return the feature, whose parsed files have their errors."""
         return self
 
     @property
@@ -343,17 +343,17 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @property
     def _window_groups(self) -> list[str | None]:
-        """Column of the groups of windows of rows, None for windows without groups; empty without windows."""
+        """Group columns of windows; None in it: without groups."""
         return []
 
     @property
     def _drops_windows(self) -> bool:
-        """Whether rows with an incomplete window are left out, which borders of other partitions decide."""
+        """Whether rows with an incomplete window are left out."""
         return False
 
     @property
     def _learning_columns(self) -> list[str]:
-        """Columns of the source to learn from in addition to `reads`; new rows need not have them.
+        """Columns to learn from that new rows need not have.
 
         `Y` is the `y` of ``fit(X, y)``.
         """
@@ -361,50 +361,50 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @property
     def _cross_fit(self) -> KFold | None:
-        """Folds of the training rows, each encoded by the other folds; None if all rows are encoded alike."""
+        """Folds of the training rows, each encoded by other rows, or None."""
         return None
 
     def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        """Return a parsed column for `encode` with the fold of each row: from 1 for training rows, 0 for other rows."""
+        """Return a column with folds, from 1; 0 is for other rows."""
         return parsed
 
     def _read_column(self, table: pa.Table, name: str) -> pa.ChunkedArray:
-        """Return a column of a table; with the names of classes, if the feature has classes."""
+        """Return a column, with the names of classes if it has any."""
         return class_column(table, name) if self.semantic_type == "classes" else table[name]
 
     def _declared_order(self, column: pa.ChunkedArray) -> str:
-        """Return the order of the values that the type of a raw column declares, if the feature learns it."""
+        """Return the order of values in the column's type, or ""."""
         return ""
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
-        """Return cells as text with `texts`, which mark missing values, replaced by null."""
+        """Return cells as text, null where they are one of `texts`."""
         return mask_texts(as_dictionary(one_array(column)), texts)
 
     def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse named columns whose cells may have several Python types; `parse` receives those as text."""
+        """Parse columns whose cells may have several Python types."""
         return self.parse(*map(one_array, columns))
 
     def _find_decodable(self, parsed: pa.Array) -> np.ndarray | None:
-        """Return a mask of the rows to learn from, if the content of files decides them; None: all rows."""
+        """Return a mask of rows with decodable files; None: all."""
         return None
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> SummaryT:
-        """Summarize a parsed column together with the side columns of its rows."""
+        """Summarize a parsed column with its side columns."""
         return self.summarize(parsed)
 
     def _summarize_subsets(
         self, parsed: pa.Array, row_subsets: list[np.ndarray | None], side_columns: list[SideColumns]
     ) -> list[SummaryT]:
-        """Summarize subsets of the rows of a parsed column, each by its row numbers; None selects all rows."""
+        """Summarize subsets of rows, by row numbers; None: all."""
         parts = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in row_subsets)
         return [self._summarize_rows(part, own) for part, own in zip(parts, side_columns, strict=True)]
 
     def _stored_cells(self, parsed: pa.Array, learned: LearnedT) -> Mapping[str, pa.Array] | None:
-        """Return by output the cells that a write decodes later, or stores; None if rows are encoded at once."""
+        """Return by output cells to decode later, or None."""
         return None
 
     def _mask_unseen(self, parsed: pa.Array, learned: LearnedT, *, encodes: bool = True) -> np.ndarray:
-        """Return a mask of the present cells with a value or token that the vocabulary lacks; none with hashing.
+        """Return a mask of cells with a token that the vocabulary lacks.
 
         `encodes` False saves the time to encode a column whose unseen cells only its encoding shows.
         """
@@ -422,37 +422,37 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return unseen
 
     def _mask_known(self, tokens: pa.Array, learned: Any, output: str) -> np.ndarray:
-        """Return a mask of the distinct tokens in the vocabulary of an output, whose state is `learned`."""
+        """Return a mask of tokens in the vocabulary of an output."""
         known: np.ndarray = learned.vocabulary.contains(tokens)
         return known
 
     def _training_counts(self, learned: LearnedT) -> dict[str, TrainingCounts]:
-        """Return the counts of present training cells by bin, for "values" and "hours"; empty if none were learned."""
+        """Return the learned counts of training cells by bin."""
         return {}
 
     def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
-        """Return the cells of a parsed column without nulls in the units of `TrainingCounts.edges`."""
+        """Return present cells in the units of `TrainingCounts.edges`."""
         raise NotImplementedError
 
     def _count_by_bin(self, parsed: pa.Array, learned: LearnedT) -> dict[str, np.ndarray]:
-        """Return the counts of the cells of a parsed column without nulls, in the bins of `_training_counts`."""
+        """Return the counts of present cells in the learned bins."""
         return {}
 
     def _check_learned(self, learned: LearnedT) -> None:
-        """Raise ValueError if a fitted state, which may come from a file, does not match the parameters."""
+        """Raise ValueError if a state does not match the parameters."""
 
     def _to_raw_cell(self, value: Any) -> object:
-        """Return the raw form of a parsed cell (a Python value), for display."""
+        """Return the raw form of a parsed Python value, to show it."""
         return value
 
     def _explain_drop(self, value: Any) -> str:
-        """Return the reason why `row_filter` drops the row of a parsed cell (a Python value)."""
+        """Return why `row_filter` drops a parsed Python value."""
         return f"{format_cell(self._to_raw_cell(value), MAX_SHOWN)} is excluded by the fitted state"
 
     # -- imputation
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Return a parsed column of one cell with the fill value; raise ConfigError if it cannot be read."""
+        """Return the fill value as a parsed column of one cell."""
         parsed = self.parse(self._fill_cell(value))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
@@ -472,17 +472,17 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
             ) from error
 
     def cells(self, parsed: pa.Array) -> pa.Array | None:
-        """Return one scalar per parsed cell, equal for equal cells, to count them; None if `summarize` counts them."""
+        """Return a scalar per cell to count, or None if `summarize` counts."""
         return parsed
 
     def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the fill value for `parse_fill`: the most frequent of the values from `cells`."""
+        """Return the fill value for `parse_fill`: the most frequent cell."""
         if summary.cells is None:
             raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
         return summary.cells.top()
 
     def learn_column(self, summary: ColumnSummary[SummaryT]) -> LearnedT:
-        """Learn a column from its summary: first the fill value, then the state, counting missing cells as filled."""
+        """Learn the fill value, then the state with cells filled by it."""
         fill = self._resolve_fill(summary)
         values = summary.values
         if fill is not None:
@@ -493,11 +493,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return add_counts(self.learn(values), summary, fill)
 
     def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the fallback for missing cells that the strategy does not fill: in new rows, and without neighbors."""
+        """Return the value for new rows and for cells without neighbors."""
         return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the one value that fills missing cells, None if the strategy has none; ColumnError without cells."""
+        """Return the value that fills all missing cells, or None."""
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value
@@ -513,14 +513,14 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
 
 def check_bins(learned: Any) -> None:
-    """Raise ValueError unless the quantile bins of a fitted state have ascending edges and counts of at least 0."""
+    """Raise ValueError unless learned bins have ascending edges and counts."""
     edges, counts = learned.value_edges or (), learned.value_counts or ()
     if len(edges) != len(counts) + bool(counts) or list(edges) != sorted(edges) or min(counts, default=0) < 0:
         raise ValueError("value_edges and value_counts are no bins")
 
 
 def count_in_order(learned: Any) -> dict[str, TrainingCounts]:
-    """Return the counts by quantile bin of a fitted state; empty if it was saved before it had them."""
+    """Return the learned counts by quantile bin, if there are any."""
     if not learned.value_counts:
         return {}
     counts = np.array([0, *learned.value_counts, 0])
@@ -528,7 +528,7 @@ def count_in_order(learned: Any) -> dict[str, TrainingCounts]:
 
 
 def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
-    """Return a fitted state with the counts of its column's summary and the fill value."""
+    """Return a state with the counts of its column and the fill value."""
     return dataclasses.replace(
         learned,
         rows=summary.rows,
@@ -543,7 +543,7 @@ def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT
 def add_deferred_rejects(
     feature: Contract, summary: ColumnSummary[SummaryT], n_unreadable: int, samples: Sequence[str], why: str
 ) -> ColumnSummary[SummaryT]:
-    """Add cells to a summary that only a full pass shows to be unreadable; RejectedValueError for invalid="raise".
+    """Add cells to a summary that only a full pass finds unreadable.
 
     `n_unreadable` is the number of cells, `samples` are some of their texts, and `why` is the reason for the message.
     """
@@ -558,19 +558,19 @@ def add_deferred_rejects(
 
 
 def kind_with_article(feature: Contract) -> str:
-    """Return the feature's type with its article for messages, such as "an image", and "boxes"."""
+    """Return a type with its article, such as "an image"."""
     if feature.kind.endswith("s"):
         return feature.kind
     return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
 
 
 def all_outputs(feature: Contract) -> tuple[str, ...]:
-    """Return the outputs of a feature, and "_missing" if it has a missing indicator."""
+    """Return the outputs of a feature and of its missing indicator."""
     return (*feature.outputs, MISSING) if feature.missing_indicator else feature.outputs
 
 
 def check_arrow(feature: Contract, function: str, result: object, rows: int) -> None:
-    """Raise ColumnError unless the result of the named function of a feature is an Arrow array of `rows` rows."""
+    """Raise ColumnError unless a result has `rows` rows of Arrow."""
     if not isinstance(result, (pa.Array, pa.ChunkedArray)) or len(result) != rows:
         raise ColumnError(
             f"{function} of {kind_with_article(feature)} returned {describe_result(result)}: "
@@ -586,7 +586,7 @@ def describe_result(result: object) -> str:
 
 
 def validate(feature: Contract) -> None:
-    """Raise ConfigError for a parameter of the wrong type, outside its choices, or in conflict with others."""
+    """Raise ConfigError for parameters that are wrong, alone or together."""
     check_parameters(feature)
     needs_fill = feature.missing_value_strategy == "fill_with_const" and not feature._has_default_fill
     if needs_fill and feature.fill_value is None:
@@ -608,12 +608,12 @@ def keeps_missing(feature: Contract) -> bool:
 
 
 def fills_with_one_value(feature: Contract) -> bool:
-    """Return whether one value fills every missing cell and counts in the statistics."""
+    """Return whether one value fills every missing cell."""
     return feature.missing_value_strategy not in ("drop_row", "keep", *NEIGHBOUR_STRATEGIES)
 
 
 def fill_advice(feature: Contract, learned: Learned) -> str | None:
-    """Return a warning if the default strategy learned nothing or ignores the `fill_value` that was set, else None."""
+    """Return a warning if the fill value has no use, or None."""
     strategy, constant = (default_of(type(feature), name) for name in ("missing_value_strategy", "fill_value"))
     if feature.missing_value_strategy != strategy:
         return None
@@ -640,7 +640,7 @@ def find_dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.n
 
 
 def class_count(name: str, feature: Contract, learned: Learned) -> int:
-    """Return the number of class ids of a feature, 2 for Binary; raise ConfigError for features without classes."""
+    """Return the number of class ids; ConfigError without classes."""
     if feature.semantic_type != "classes":
         raise ConfigError(
             f'"{name}" is {kind_with_article(feature)}, which has no classes: name a Category or a Binary'
@@ -650,6 +650,6 @@ def class_count(name: str, feature: Contract, learned: Learned) -> int:
 
 
 def rows_seen(feature: Contract, learned: Learned) -> int:
-    """Return the number of rows among which the missing cells of a column were counted."""
+    """Return the number of rows in which missing cells were counted."""
     # States saved by older versions lack `seen`; without a split or other dropping features, the sum is equal to it.
     return learned.seen or learned.rows + learned.missing * drops_missing(feature)

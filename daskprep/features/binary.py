@@ -110,7 +110,6 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
-        """Learn the truth value of each label; ColumnError for too many labels, or a `positive` that is misspelled."""
         tokens, _ = summary.rank()
         if len(tokens) > _MAX_LABELS:
             return self._learn_numbers(tokens)
@@ -126,7 +125,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return self._learn_labels(sorted(labels, key=str.encode), conventional)
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
-        """Return the state for numbers: the larger of two is True, of more all above 0; raise ColumnError for text."""
+        """Return the state for numbers: True above 0, or the larger of two."""
         numbers = as_numbers(tokens)
         if numbers.null_count:
             raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))
@@ -138,7 +137,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
 
     def _learn_labels(self, labels: list[str], conventional: Mapping[str, bool]) -> LearnedBinary:
-        """Return the state with one true label: `positive`, the opposite of the `conventional` one, or the last of two.
+        """Return the state with one true label.
 
         Raise ColumnError for more than two labels without `positive`, and if `positive` is only similar to one.
         """
@@ -161,7 +160,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedBinary:
-        """Learn truth values, fill value, class counts and cell type; count cells with other labels as unreadable."""
+        """Learn also fill value, class counts and cell type."""
         learned = self.learn(summary.values)
         tokens, counts = summary.values.rank()
         truth = _map_to_truth(tokens, learned)
@@ -185,7 +184,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return add_counts(dataclasses.replace(learned, counts=final_counts, cell_type=kind), summary, fill)
 
     def _parse_fill_truth(self, learned: LearnedBinary) -> bool:
-        """Return the truth value of `fill_value`, a label or a conventional spelling; raise ConfigError otherwise."""
+        """Return the truth value of `fill_value`."""
         truth = _map_to_truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])
@@ -226,7 +225,6 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 
     def advice(self, learned: LearnedBinary) -> str | None:
-        """Return a warning about the fill value, numbers, and a true label that is absent or a guess; else None."""
         if advice := fill_advice(self, learned):
             return advice
         if self.positive is not None and learned.counts is not None and not learned.counts[1]:
@@ -243,7 +241,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
 
 
 def _learn_conventional(conventional: Mapping[str, bool]) -> LearnedBinary:
-    """Return the fitted state for conventional labels, most frequent first, with their truth values."""
+    """Return the state for conventional labels and their meaning."""
     false = next((label for label, meaning in conventional.items() if not meaning), None)
     true = next((label for label, meaning in conventional.items() if meaning), None)
     pair = (false or _opposite(true or "True"), true or _opposite(false or "False"))
@@ -267,7 +265,7 @@ def _map_to_truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
 
 
 def _describe_too_many_labels(labels: list[str], count: int) -> str:
-    """Return the message of an error about `count` distinct labels, which shows the first four of `labels`."""
+    """Return the message for `count` distinct labels."""
     shown = ", ".join(map(repr, labels[:4])) + f", and {count - 4:,} more" * (count > 4)
     return (
         f"has {count:,} distinct labels ({shown}) where a Binary has two: "

@@ -21,7 +21,7 @@ _MIN_GAIN = 1e-12  # as a share of the squared deviations: a smaller gain is a r
 
 
 def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float]) -> Range:
-    """Return the range between the quantiles at two fractions; 0 and 1 are the ends of `extent`, exactly."""
+    """Return the range between two quantiles, with 0 and 1 as the ends."""
     low, high = np.clip(quantiles.quantiles(np.array(fractions)), extent.min, extent.max).tolist()
     return Range(extent.min if fractions[0] == 0.0 else low, extent.max if fractions[1] == 1.0 else high)
 
@@ -29,7 +29,7 @@ def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float
 def learn_edges(
     bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
 ) -> np.ndarray:
-    """Return ascending bin edges: `bins` itself unless it is their number, evenly spaced edges, or quantiles."""
+    """Return ascending bin edges: the passed ones, even or quantiles."""
     if not isinstance(bins, int):
         return np.array(bins, np.float64)
     fractions = np.linspace(0.0, 1.0, bins + 1)
@@ -40,7 +40,7 @@ def learn_edges(
 
 
 class TargetColumn(NamedTuple):
-    """Target values in the form that `TargetSums.of` adds up, for rows with a target."""
+    """Target values as `TargetSums.of` takes them, for rows with one."""
 
     present: np.ndarray | None  # mask of the rows with a target; None: all
     codes: np.ndarray
@@ -49,7 +49,7 @@ class TargetColumn(NamedTuple):
 
     @classmethod
     def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> TargetColumn:
-        """Read a target column as classes or as numbers; raise ColumnError for more than MAX_CLASSES classes."""
+        """Read a target column as classes or as numbers."""
         column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if not by_class:
@@ -77,7 +77,7 @@ def check_classes(classes: int) -> None:
 
 
 def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
-    """Return the edges of at most `bins` bins: the ends of a range, and the thresholds of a tree between them.
+    """Return the ends of a range, and thresholds of a tree between them.
 
     The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
     with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints between values, or between
@@ -97,7 +97,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
 
 
 class _Tree:
-    """Regression tree that splits sorted buckets where this reduces the squared error the most.
+    """Regression tree of sorted buckets, by the squared error.
 
     `rows` are the numbers of rows of buckets, and `targets` their sums of the target, with a column per class.
     """
@@ -109,7 +109,7 @@ class _Tree:
         self._min_gain = _MIN_GAIN * float((centered**2 / rows[:, None]).sum())
 
     def grow(self, leaves: int) -> np.ndarray:
-        """Return the first bucket of every leaf except the first leaf, in order, for at most `leaves` leaves."""
+        """Return the first bucket of every leaf but the first, in order."""
         heap = [self._best_split(0, len(self._rows) - 1)]
         splits: list[int] = []
         while len(splits) < leaves - 1:
@@ -122,7 +122,7 @@ class _Tree:
         return np.array(sorted(splits), np.int64)
 
     def _best_split(self, start: int, stop: int) -> tuple[float, int, int, int]:
-        """Return the negative gain of the best split of buckets `start` to `stop`, its position, and both bounds."""
+        """Return negative gain, position and bounds of the best split."""
         rows, sums = self._rows[start : stop + 1], self._sums[start : stop + 1]
         first, last = rows.searchsorted([rows[0] + MIN_LEAF_ROWS, rows[-1] - MIN_LEAF_ROWS + 1]).tolist()
         if first >= last:

@@ -53,14 +53,13 @@ _SPECIALS = SpecialSymbols.for_category()
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCategory(CategoryValues, LearnedTokens):
-    """Fitted state of a category column: a vocabulary, in which id 0 is ``<UNK>`` unless unknown labels are refused."""
+    """Fitted state of a category column: a vocabulary and buckets."""
 
     @property
     def num_embeddings(self) -> int:
         return len(self.vocabulary) + self.buckets
 
     def class_counts(self) -> Integers | None:
-        """Return the training rows of each id, the rest of the rows as id 0 if it is ``<UNK>``; None with buckets."""
         if self.buckets:
             return None
         counts = self.vocabulary.frequencies.copy()
@@ -92,7 +91,7 @@ class LearnedCategory(CategoryValues, LearnedTokens):
         return LearnedTokens.extends(replace(self, cell_type=cell_type), other)
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the ids of distinct values; values outside the vocabulary have the id of their bucket, or 0."""
+        """Return the ids of distinct values: of tokens, buckets or 0."""
         ids = self.vocabulary.ids(dictionary)
         if not self.buckets:
             return ids
@@ -104,7 +103,7 @@ class LearnedCategory(CategoryValues, LearnedTokens):
         return ids
 
     def values(self, ids: np.ndarray) -> pa.Array:
-        """Return the value of each id: its token, or the name of its bucket."""
+        """Return the token or bucket name of each id."""
         distinct, inverse = np.unique(ids, return_inverse=True)
         first_bucket = int(np.searchsorted(distinct, len(self.vocabulary)))
         tokens = self.vocabulary.tokens.take(pa.array(distinct[:first_bucket]))
@@ -194,7 +193,6 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     reads_any_text_as = "class"
 
     def check(self) -> None:
-        """Raise ConfigError where buckets, order, `handle_unknown` and crossed columns contradict each other."""
         if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):
             raise ConfigError(
                 f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
@@ -239,7 +237,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return _mask_unknown_labels if self.handle_unknown == "drop_row" else None
 
     def _configure_as_target(self) -> None:
-        """Set the defaults for a target: unknown labels raise an error, and rows without a label are left out."""
+        """Set "error" for unknown labels and "drop_row"."""
         if self.handle_unknown is None and not (self.hash_buckets or self.oov_buckets):
             self.handle_unknown = "error"
         if self.is_closed:
@@ -274,7 +272,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     def _summarize_subsets(
         self, parsed: pa.Array, row_subsets: list[Any], side_columns: list[SideColumns]
     ) -> list[TokenCounts]:
-        """Count the values of disjoint subsets of rows by their codes, which is faster than taking the rows."""
+        """Count disjoint subsets by code, which is faster."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         if not row_sets or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
             return super()._summarize_subsets(parsed, row_subsets, side_columns)
@@ -283,7 +281,6 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
-        """Learn the vocabulary (empty with `hash_buckets`); ColumnError for refused labels or too many values."""
         buckets = self.hash_buckets or self.oov_buckets
         specials = SpecialSymbols((), (), ()) if self.is_closed else _SPECIALS
         if self.hash_buckets is not None:
@@ -298,7 +295,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
-        """Raise ColumnError without labels, or with handle_unknown="error" for labels outside the vocabulary."""
+        """Raise ColumnError without labels, or for excluded ones."""
         if not len(vocabulary):
             raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
         excluded = summary.total - int(vocabulary.frequencies.sum())
@@ -310,7 +307,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             )
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
-        """Learn also the order of an ordered categorical column, or the type that decoded labels are restored to."""
+        """Learn also the declared order, or the type of labels."""
         learned = super().learn_column(summary)
         if summary.cell_type is None or learned.buckets or self.columns is not None:
             return learned
@@ -342,7 +339,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return {"unknown": max(unknown, 0)}
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
-        """Return the id of each cell, 0 for null; RejectedValueError for unknown labels if ``<UNK>`` has no id."""
+        """Return ids; RejectedValueError for labels without one."""
         if learned.has_unknown:
             return take_by_code(parsed, learned.ids(parsed.dictionary), 0)
         find_ids = learned.vocabulary.find_ids(parsed.dictionary)
@@ -372,7 +369,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return learned.values(np.asarray(encoded, np.int64).ravel())
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
-        """Return ids, positions (-1: ``<UNK>``) or one-hot columns, 2-D, as `transform_to` specifies."""
+        """Return ids, positions or one-hot columns, 2-D."""
         ids = encoded[""]
         if self.transform_to == "ids":
             return ids[:, None]
@@ -386,7 +383,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return one_hot
 
     def tabulate_sparse(self, ids: np.ndarray, learned: LearnedCategory) -> sparse.csr_matrix | None:
-        """Return one-hot columns as a sparse matrix; None for other choices of `transform_to`."""
+        """Return one-hot columns as a sparse matrix, or None."""
         if self.transform_to != "one_hot":
             return None
         positions = _order_values(self, learned)["positions"].take(ids)
@@ -398,7 +395,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         )
 
     def untabulate(self, table: np.ndarray, learned: LearnedCategory) -> np.ndarray:
-        """Return the ids, 2-D, of what `tabulate` returned; the largest of several one-hot columns decides."""
+        """Return the ids, 2-D, of the result of `tabulate`."""
         if self.transform_to == "ids":
             return table
         ids: np.ndarray = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>
@@ -424,7 +421,7 @@ def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarr
 
 
 def check_one_hot(values: int) -> None:
-    """Raise ColumnError if a number of distinct values is too large for one column each."""
+    """Raise ColumnError for too many distinct values."""
     if values > MAX_ONE_HOT_COLUMNS:
         raise ColumnError(
             f'has {values:,} values, and transform_to="one_hot" makes a column of each, but at most '
@@ -435,7 +432,7 @@ def check_one_hot(values: int) -> None:
 
 @memoize
 def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
-    """Return the "bins" of ids, with others at the end, and the "counts" of training rows by bin, without imputed ones.
+    """Return the "bins" of ids, and the "counts" of training rows.
 
     The last bin has the rare classes and the values without an id.
     """
@@ -454,7 +451,7 @@ def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
 
 @memoize
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
-    """Return the "ids" of the values in order, and the "positions" of all ids in that order, -1 for ``<UNK>``.
+    """Return the "ids" in order, and the "positions" of all ids.
 
     The order is the parameter `order`, or else the order that the type of the data declares, or else the sorted values;
     hash buckets follow.
@@ -474,7 +471,7 @@ def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarra
 
 
 def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Return the combinations of cells of at least two columns as text by distinct value; null if all are null."""
+    """Return the combinations of cells of columns as text."""
     missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
     codes = np.zeros(len(missing), np.int64)
     dictionaries, codes_by_column = [], []

@@ -24,7 +24,7 @@ _PROBES = 64  # cells that are cast to find out whether a column is text of plai
 
 
 def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
-    """Return a column as one array with 32-bit offsets, and with `plain` mixed Python types as text.
+    """Return a column as one array with 32-bit offsets.
 
     Lists and binary of fixed size get a variable size. Raise ColumnError if it has more than 2 GB.
     """
@@ -40,7 +40,7 @@ def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.A
 
 
 def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:
-    """Return cells as dictionary-encoded text, stripped (and lower-cased) by distinct value; ColumnError for lists."""
+    """Return cells as dictionary-encoded text, stripped."""
     distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
         try:
@@ -58,7 +58,7 @@ def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.Dictionary
 
 
 def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> pa.DictionaryArray:
-    """Return dictionary-encoded text in which cells with one of `texts` are null."""
+    """Return dictionary-encoded text, null where it is in `texts`."""
     matches = pc.is_in(parsed.dictionary, value_set=pa.array(texts, pa.string()))
     if not matches.true_count:
         return parsed
@@ -67,7 +67,7 @@ def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> p
 
 
 def as_numbers(column: pa.Array) -> pa.Array:
-    """Return cells as finite doubles, null if unreadable or infinite; raise ColumnError for types without numbers."""
+    """Return cells as finite doubles, null where there is no number."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)
@@ -105,13 +105,13 @@ def take_by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) ->
 
 
 def argsort_values(texts: pa.Array) -> np.ndarray:
-    """Return the sort order of texts: by number if all are numbers, else by UTF-8 bytes."""
+    """Return the order of texts by number, else by UTF-8 bytes."""
     numbers = as_numbers(texts)
     return argsort_bytes(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
 
 
 def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers of texts as `as_numbers` reads them, and the texts without surrounding white space."""
+    """Return the numbers of texts, and the stripped texts."""
     with contextlib.suppress(pa.ArrowInvalid):
         # A sample first: Arrow 26.0.1 creates an error for each invalid cell, which takes longer than to parse it.
         texts[:: max(len(texts) // _PROBES, 1)].cast(pa.float64())
@@ -122,7 +122,7 @@ def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _from_decimals(column: pa.Array) -> pa.Array:
-    """Return the nearest doubles of decimals; Arrow's own cast (26.0.1) has an error that depends on the scale."""
+    """Return the nearest doubles of decimals; Arrow's cast (26.0.1) errs."""
     kind = column.type
     if pa.types.is_decimal128(kind) and 0 <= kind.scale <= MAX_EXACT_POWER:
         # Below 2**53, digits and power of ten are exact doubles, and their quotient is rounded once.
@@ -145,7 +145,7 @@ def _finite(column: pa.Array) -> pa.Array:
 
 
 def token_lists(parsed: pa.ListArray) -> TokenCodes:
-    """Return a parsed column as offsets, codes and distinct tokens; missing rows have no tokens."""
+    """Return a parsed column as offsets, codes and distinct tokens."""
     if parsed.null_count:
         flat = parsed.flatten()
         offsets = list_offsets(parsed)
@@ -158,7 +158,7 @@ def token_lists(parsed: pa.ListArray) -> TokenCodes:
 
 
 def any_in_list(lists: TokenCodes, flags: np.ndarray) -> np.ndarray:
-    """Return a mask of the rows with a token that is flagged; `flags` has an item for each distinct token."""
+    """Return a mask of the rows with a token that is flagged."""
     flagged_rows = np.zeros(len(lists.rows) - 1, bool)
     if flags.any():
         positions = np.flatnonzero(flags[lists.codes])

@@ -29,12 +29,11 @@ Extra = TypeVarTuple("Extra")
 
 
 def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
-    """Return a function that stores its result in the fitted state, and computes it again if parameters change."""
+    """Return a function that stores its result in the fitted state."""
     key = f"_{make.__name__}"  # underscored attributes are not pickled
 
     @functools.wraps(make)
     def wrapper(feature: Contract, learned: Any, *others: *Extra) -> Result:
-        """Return the stored result, or a new one if a parameter is another object than before."""
         parameters = [type(feature), *vars(feature).values(), *others]
         cached: tuple[list[Any], Result] | None = learned.__dict__.get(key)
         # By identity: parameters may be objects that cannot be compared, such as arrays.
@@ -47,7 +46,7 @@ def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *
 
 @contextlib.contextmanager
 def column_error_context(name: str) -> Iterator[None]:
-    """Prefix errors in the body with the column's name, and turn errors of Arrow and UTF-8 into ColumnError."""
+    """Name the column in errors, and make them ColumnErrors."""
     try:
         yield
     except DaskprepError as error:
@@ -59,7 +58,7 @@ def column_error_context(name: str) -> Iterator[None]:
 
 
 def check_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
-    """Return the arrays of `encode` by output, in order; raise ColumnError for wrong outputs, dtypes or row counts."""
+    """Return the arrays of `encode` by output; ColumnError if wrong."""
     arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)
     outputs = feature.outputs
     if len(arrays) != len(outputs) or any(output not in arrays for output in outputs):
@@ -86,7 +85,7 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
 
 
 def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return an array of 0 rows for each output, also for the missing indicator if the feature has one.
+    """Return an array of 0 rows for each output and indicator.
 
     Raise ColumnError if ``feature.limits`` names another output, or has a shape that does not fit a row.
     """
@@ -116,7 +115,7 @@ def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
 
 @memoize
 def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for one row: a missing cell that is filled with the fill value."""
+    """Return each output of one cell with the fill value."""
     row = check_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
     check_same_layout(feature, "encode", row, empty_arrays(feature, learned))
     return row
@@ -125,7 +124,7 @@ def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.nd
 def check_same_layout(
     feature: Contract, function: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]
 ) -> None:
-    """Raise ColumnError unless the arrays have the types and row shapes of `like`, the outputs for 0 cells."""
+    """Raise ColumnError unless arrays have the layout of `like`."""
     for output, empty in like.items():
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
@@ -137,7 +136,7 @@ def check_same_layout(
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows in the dtypes of `encode`, from lists, tensors or other dtypes; ColumnError if they do not fit."""
+    """Return rows in the dtypes of `encode`."""
     limits = {output: Limits(*bounds) for output, bounds in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
         output: _check_decodable(feature, _to_array(encoded[output]), empty, limits.get(output))
@@ -151,7 +150,7 @@ def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned)
 
 
 def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> pa.Array:
-    """Decode rows by output, from batches or from predictions of a model; raise ColumnError if they do not fit.
+    """Decode rows by output, from batches or from a model.
 
     Cells that the missing indicator marks, if it is passed, become missing again. Among the numbers that are encoded
     alike, the one with the fewest digits is returned: 92.8 and not 92.800001, its value after rounding to float32.
@@ -173,7 +172,7 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
 
 
 def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
-    """Return the type of a column if decoding can restore labels in it, and None if labels stay text."""
+    """Return the type that all labels can be restored to, or None."""
     if cell_type in ("integer", "float", "float32"):
         with contextlib.suppress(pa.ArrowInvalid):
             labels.cast(_ARROW_TYPES[cell_type])
@@ -194,7 +193,7 @@ def restorable_type(labels: pa.Array, cell_type: str) -> CellKind | None:
 
 
 def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
-    """Return decoded values in the column's cell type (None: unchanged); integral floats become integers."""
+    """Return decoded values in the column's cell type."""
     if cell_type is None:
         return decoded
     if pa.types.is_floating(decoded.type):
@@ -208,7 +207,7 @@ def _restore_type(decoded: pa.Array, cell_type: str | None) -> pa.Array:
 
 
 def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:
-    """Return `values` with the fewest digits that keep each nearer to itself than to its neighbors below and above."""
+    """Return values with the fewest digits that identify each."""
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         room = np.minimum(np.abs(values - below), np.abs(above - values)) / 2
         digits = np.ceil(-np.log10(room))
@@ -226,14 +225,14 @@ def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray)
 
 
 def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
-    """Return decoded cells with the marked ones missing; `marks` is the missing indicator."""
+    """Return decoded cells, null where `marks` indicate missing ones."""
     if marks is None or not marks.any():
         return decoded
     return decoded.take(pa.array(np.arange(len(decoded)), mask=marks.astype(bool)))
 
 
 def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
-    """Return an array in the dtype of `empty`; raise ColumnError for another shape, and numbers outside limits."""
+    """Return an array in the dtype of `empty`, after checks."""
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):

@@ -74,7 +74,7 @@ _sin_cos_tables: dict[tuple[str, int, Any], Tensor] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedDate(DateValues, Learned):
-    """Fitted state of a date column: first and last date of the training rows, to the second; None without dates."""
+    """Fitted state of a date column: first and last date, and bins."""
 
     in_order: ClassVar[bool] = False  # whether rows are ordered by the date; set by a fit, and not saved
 
@@ -166,7 +166,6 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     def check(self) -> None:
-        """Raise ConfigError for an invalid format, unknown or empty parts, or a fill value that is not a date."""
         if self.datetime_format is not None:
             if "%" not in self.datetime_format:
                 raise ConfigError(f'Date: datetime_format {self.datetime_format!r} has no field, such as "%Y-%m-%d"')
@@ -187,7 +186,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
-        """Parse cells to timestamps; with a `since` column, to lists of two timestamps, the second from that column."""
+        """Parse cells to timestamps; with `since`, to pairs of them."""
         dates = self._parse_timestamps(column)
         if self._since_column is None:
             return dates
@@ -206,7 +205,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return make_list_array(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
 
     def _parse_timestamps(self, column: pa.Array) -> pa.Array:
-        """Return cells as local timestamps in microseconds, null if unreadable; ColumnError for other types."""
+        """Return cells as local timestamps in microseconds."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self._parse_timestamps(column.dictionary).take(column.indices)
@@ -227,7 +226,6 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return super().parse_fill(value or EPOCH)
 
     def summarize(self, parsed: pa.Array) -> DateSummary:
-        """Return range, exact sum and number of the present dates in seconds, and how many rise and fall."""
         seconds = _to_micros(parsed.drop_null())[0] // MICROS_PER_SECOND
         # A 64-bit sum overflows after 36 million dates of the year 9999, so blocks are added up as Python integers.
         starts = range(0, len(seconds), _SUM_BLOCK_ROWS)
@@ -265,7 +263,6 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return f"{super()._remedy(learned)}, {verb} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
-        """Return a warning about the fill value, a day that may come first, or numbers of another unit; else None."""
         if advice := fill_advice(self, learned):
             return advice
         if self.datetime_format is not None:
@@ -300,7 +297,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return {"values": values, "hours": _count_hours(seconds)}
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
-        """Return int32 rows: the nine parts, or in compact form days and seconds of the date, then of `since`."""
+        """Return int32 rows: nine parts, or days and seconds if compact."""
         micros, *since = _to_micros(parsed)
         if self._is_compact:
             days_and_seconds = [
@@ -313,7 +310,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
-        """Return the nine parts as int64, or the float32 columns of compact rows, computed on the batch's device."""
+        """Return the parts as int64, or the columns of compact rows."""
         batch = batch.long()
         if not self._is_compact:
             return batch
@@ -330,7 +327,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return {"": (lowest, highest)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
-        """Return timestamps, exact to the second, of the nine parts or of compact rows, without the `since` column."""
+        """Return timestamps, exact to the second."""
         parts = np.asarray(encoded, np.int64)
         if self._is_compact:
             return as_timestamps((parts[:, 0] * SECONDS_PER_DAY + parts[:, 1]) * MICROS_PER_SECOND)
@@ -351,7 +348,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
 
 
 def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
-    """Return dates in microseconds since 1970, 0 where missing; as a second array, the dates of a `since` column."""
+    """Return dates in microseconds, 0 if missing, then of `since`."""
     if not pa.types.is_list(parsed.type):
         return [as_micros(parsed)]
     pairs = np.zeros((len(parsed), 2), np.int64)
@@ -360,7 +357,7 @@ def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
 
 
 def _look_up_cycle(part: str, harmonics: int, numbers: Tensor) -> Tensor:
-    """Return sines and cosines of a part for each of `numbers`, from a table that is copied once to each device."""
+    """Return sines and cosines of a part, from a cached table."""
     key = part, harmonics, numbers.device
     if key not in _sin_cos_tables:
         _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part, harmonics))
@@ -380,7 +377,7 @@ def _format_second(second: float) -> str:
 
 
 def iterate_blocks(rows: int) -> Iterator[slice]:
-    """Return slices that cut a number of rows into blocks that fit into the cache of a core."""
+    """Return slices of rows that fit into the cache of a core."""
     return (slice(start, start + _BLOCK_ROWS) for start in range(0, rows, _BLOCK_ROWS))
 
 
@@ -388,7 +385,7 @@ def iterate_blocks(rows: int) -> Iterator[slice]:
 
 
 def _write_parts(micros: np.ndarray, out: np.ndarray) -> None:
-    """Write the parts of dates in microseconds to the columns of `out`, in the order of `PARTS`."""
+    """Write the parts of dates to the columns of `out`."""
     # Arrays are freed before the next block: within the loop of `encode`, parsing and encoding took 1.4 times as long.
     seconds = micros // MICROS_PER_SECOND
     days = seconds // SECONDS_PER_DAY
@@ -421,7 +418,7 @@ def as_micros(parsed: pa.Array) -> np.ndarray:
 
 
 def from_timestamps(column: pa.Array) -> pa.Array:
-    """Return timestamps of any unit as local time of their zone, in microseconds; null outside the years 1 to 9999."""
+    """Return timestamps as local time in microseconds."""
     unit, zone = column.type.unit, column.type.tz
     ticks, missing = as_micros(column), null_mask(column)
     if unit == "ns":
@@ -437,7 +434,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
 
 
 def from_numbers(column: pa.Array) -> pa.Array:
-    """Return numbers as dates since 1970, in seconds to nanoseconds depending on their size; null if out of range."""
+    """Return numbers as dates since 1970, by their size."""
     missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():
@@ -453,7 +450,7 @@ def from_numbers(column: pa.Array) -> pa.Array:
 
 @functools.lru_cache(1024)
 def _find_fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[int, int]]:
-    """Return the start and end of each field of a date in text of this shape; empty if dates have no such shape."""
+    """Return the spans of the fields in texts of a shape, or {}."""
     text = shape.decode("latin-1")
     matches = (re.fullmatch(form, text, re.IGNORECASE) for form in forms(datetime_format))
     match = next(filter(None, matches), None)
@@ -461,7 +458,7 @@ def _find_fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[i
 
 
 def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
-    """Return text as timestamps: in the format or ISO 8601, or without a format in a common form; otherwise null."""
+    """Return texts as timestamps, null where unreadable."""
     micros, invalid, known = _read_forms(text, datetime_format)
     invalid |= null_mask(text)
     rest = np.flatnonzero(~(known | invalid))
@@ -474,7 +471,7 @@ def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
 
 
 def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return dates in microseconds, a mask of cells that are no dates, and a mask of cells that have a known form."""
+    """Return dates, and masks of invalid cells and of known forms."""
     offsets, data = string_buffers(text)
     micros, invalid, known = np.zeros(len(text), np.int64), np.zeros(len(text), bool), np.zeros(len(text), bool)
     for block in iterate_blocks(len(text)):
@@ -489,7 +486,7 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 
 def _group_by_length(block_offsets: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield for each length up to MAX_DATE_CHARACTERS the row numbers of its texts, and a matrix of characters."""
+    """Yield for each length its rows and a matrix of characters."""
     sizes = np.diff(block_offsets)
     counts = np.bincount(np.minimum(sizes, MAX_DATE_CHARACTERS + 1), minlength=1)
     for size in (np.flatnonzero(counts[1 : MAX_DATE_CHARACTERS + 1]) + 1).tolist():
@@ -501,7 +498,7 @@ def _group_by_length(block_offsets: np.ndarray, data: np.ndarray) -> Iterator[tu
 
 
 def _group_by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
-    """Yield each shape (the text with 0 for every digit) with its rows and their characters."""
+    """Yield each shape (digits as 0), its rows and characters."""
     digit = cells - np.uint8(48) < 10
     shapes = cells * ~digit
     shapes += digit.view(np.uint8) * np.uint8(48)
@@ -518,7 +515,7 @@ def _group_by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes
 
 
 def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return cells of one shape in microseconds, and a mask of those that are no dates."""
+    """Return cells of one shape as dates, and a mask of invalid ones."""
     digits = cells - np.uint8(48)
     pairs = digits * np.uint8(10)  # at each position, the number that this digit and the next one form
     pairs.reshape(-1)[:-1] += digits.reshape(-1)[1:]
@@ -546,7 +543,7 @@ def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[
 def _combine_parts(
     year: Any, month: Any, day: Any, hour: Any, minute: Any, second: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return dates in microseconds since 1970, and a mask of dates or times that do not exist."""
+    """Return dates in microseconds, and a mask of invalid ones."""
     last = np.take(_MONTH_DAYS, month, mode="clip") + (is_leap(year) & (month == 2))
     invalid = (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
     invalid |= (hour > 23) | (minute > 59) | (second > 59)
@@ -555,7 +552,7 @@ def _combine_parts(
 
 
 def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return distinct, stripped texts as dates in microseconds, and a mask of texts that are no dates."""
+    """Return distinct texts as dates, and a mask of invalid ones."""
     micros, invalid, known = _read_forms(values, datetime_format)
     if datetime_format is None:
         numbers, no_number = _read_numbers(values)
@@ -569,7 +566,7 @@ def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarra
 
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers and dates such as "20210305" in microseconds, and a mask of texts that are neither."""
+    """Return numbers such as "20210305" as dates, and a mask."""
     is_integer = pc.match_substring_regex(values, f"^{INTEGER}$")
     integers = from_numbers(only_where(is_integer, values).cast(pa.int64()))
     fractions = from_numbers(as_numbers(only_where(pc.invert(is_integer), values)))

@@ -16,7 +16,7 @@ _SWEEPS = 8
 
 
 def leading_directions(matrix: Any, size: int) -> np.ndarray:
-    """Return the leading right singular vectors of a sparse matrix, times 2**15, of shape (columns, size), as int16.
+    """Return the leading right singular vectors, times 2**15.
 
     Subspace iteration. Factors of matrix products are whole numbers, and sums stay below 2**53, where float64 is exact:
     neither BLAS nor threads change the result. All else is computed by element. Of rows of length 2**12, 2**14 fit.
@@ -40,7 +40,7 @@ def leading_directions(matrix: Any, size: int) -> np.ndarray:
 
 
 def _orthonormalize(vectors: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the columns of a matrix, times 2**14, in whole numbers; zeros beyond its rank."""
+    """Return an orthonormal basis of columns, times 2**14."""
     short = _shorten(vectors, axis=0)
     values, rotation = _eigenvectors(short.T @ short)
     known = values > len(short)  # others come from rounding
@@ -51,14 +51,14 @@ def _orthonormalize(vectors: np.ndarray) -> np.ndarray:
 
 
 def _shorten(values: np.ndarray, axis: int | None = None) -> np.ndarray:
-    """Return numbers, all or by column, scaled by a power of two to whole numbers of at most 18 bits."""
+    """Return numbers scaled to whole numbers of at most 18 bits."""
     exponents = np.frexp(np.abs(values).max(axis=axis, initial=0.0))[1]
     short: np.ndarray = np.rint(np.ldexp(values, _SHORT_BITS - exponents))
     return short
 
 
 def _eigenvectors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the eigenvalues of a symmetric matrix, descending, and its eigenvectors, by Jacobi rotations.
+    """Return eigenvalues, descending, and vectors, by Jacobi rotations.
 
     Each step rotates all pairs of a round of a tournament. LAPACK's results depend on the processor.
     """

@@ -26,7 +26,7 @@ from daskprep.storage.vectors import Value, cached_vectors
 
 @with_parameters
 class Embedding(Feature[Summary, LearnedVector]):
-    """Embed texts, paths or bytes by a function, such as a frozen language or image model, as rows of float32.
+    """Embed texts, paths or bytes by a function, such as a frozen model.
 
     The function is called when rows are encoded, with a list of at most 512 distinct values: text, or bytes if the
     column has bytes. It returns an array of shape (values, size), which must not depend on the other values. It is
@@ -84,7 +84,6 @@ class Embedding(Feature[Summary, LearnedVector]):
         self.fingerprint()
 
     def fingerprint(self) -> str:
-        """Return the digest of the function: of its name, and its version or the file that defines it."""
         name = check_function_name("function", self.function)
         if (content := self.version) is None:
             file = getattr(importlib.import_module(name.rpartition(".")[0]), "__file__", None)
@@ -117,7 +116,6 @@ class Embedding(Feature[Summary, LearnedVector]):
         return super().parse_fill(value) if isinstance(value, str | bytes) else pa.nulls(1, pa.string())
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
-        """Return the vectors of values, zeros for null; raise ColumnError if the function fails or returns others."""
         out = np.zeros((len(parsed), learned.vector_size), np.float32)
         distinct = parsed.drop_null().dictionary_encode()
         if len(distinct):

@@ -36,7 +36,7 @@ CONFIG = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` c
 
 
 class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
-    """Mixin that returns tables in the container that `set_output` chose; scikit-learn's wrapper would compute Dask."""
+    """Mixin that returns tables in the container of `set_output`."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:
         """Set the container that `transform` returns.
@@ -64,7 +64,7 @@ class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
         return container
 
     def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
-        """Return human-readable values for the result of `transform`: an array, a frame or a sparse matrix.
+        """Return human-readable values for the result of `transform`.
 
         As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without a missing indicator.
         """
@@ -77,7 +77,7 @@ class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
         return decoded.set_axis(X.index) if isinstance(X, pd.DataFrame) else decoded
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
-        """Return a table in the container of `set_output`; `rows` are the input, whose index a pandas frame keeps."""
+        """Return a table in the container of `set_output`."""
         if (container := self._output_container) == "default":
             return table
         names = list(self.get_feature_names_out())
@@ -97,7 +97,6 @@ class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
         return pl.from_numpy(table, schema=names, orient="row")
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags: NaN, text and categories are accepted, and no dtype is preserved."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.target_tags.required = bool(learners_from_y(getattr(self, "_feature_specs", {"": self})))
@@ -135,7 +134,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Set `learned_type` from the base's type argument, and check parameters; TypeError if one hides a method."""
+        """Set `learned_type`, and check parameters."""
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)
@@ -151,7 +150,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         _check_parameters(cls)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn each column of a frame (pandas or Dask), Arrow table or 2-D array; `y` is for types with a target."""
+        """Learn each column of a frame, Arrow table or 2-D array."""
         from daskprep.passes.losses import tabulate_learned_losses, warn_about_losses  # noqa: PLC0415 passes import features
         from daskprep.passes.scanning import ScanPlan, scan_source  # noqa: PLC0415 as above
 
@@ -180,7 +179,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode the columns seen in `fit` as NumPy, a lazy Dask array for Dask frames, or as set by `set_output`."""
+        """Encode the columns seen in `fit`."""
         from daskprep.passes.encoding import tabulate_source  # noqa: PLC0415 as above
 
         check_is_fitted(self)
@@ -189,7 +188,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return self._wrap_output(table, X)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
-        """Fit, and return the table of `transform`; a `TargetEncoding` encodes each row by other folds."""
+        """Fit, and return the table of `transform`, cross-fitted."""
         from daskprep.passes.encoding import tabulate_cross_fitted  # noqa: PLC0415 as above
 
         X = _to_frame(X)
@@ -221,7 +220,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
         return np.asarray([out for name, state in columns for out in column_names(self, name, state)], dtype=object)
 
     def _make_source(self, X: Any) -> Source:
-        """Return a source of the columns of `X` under their names in `fit`; raise ColumnError if they differ."""
+        """Return a source of `X` with the columns seen in `fit`."""
         frame = as_frame(self, X)
         names = list(frame.columns)
         if len(names) != self.n_features_in_:
@@ -238,14 +237,14 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
 @typing.dataclass_transform(eq_default=False, kw_only_default=True)
 def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
-    """Turn the annotated fields of a class into keyword parameters of its `__init__`, after the inherited ones."""
+    """Turn the annotated fields of a class into keyword parameters."""
     feature_type = dataclass(kw_only=True, eq=False, repr=False)(cls)
     _check_parameters(feature_type)
     return feature_type
 
 
 def _check_parameters(cls: type[Feature]) -> None:
-    """Raise TypeError for a parameter whose attribute would hide a method or attribute that daskprep uses."""
+    """Raise TypeError for a parameter that hides a method."""
     base_parameters = vars(Feature)["__dataclass_fields__"]
     for name in (name for name in inspect.signature(cls.__init__).parameters if name not in base_parameters):
         attribute = inspect.getattr_static(cls, name, None)
@@ -258,7 +257,7 @@ def _check_parameters(cls: type[Feature]) -> None:
 
 
 def _to_frame(X: Any) -> Any:
-    """Return a Series and Arrow data as pandas frames, and other rows unchanged."""
+    """Return a Series and Arrow data as pandas frames."""
     if isinstance(X, pd.Series):
         return X.to_frame("x0" if X.name is None else X.name)
     table = None if is_frame(X) else arrow_table(X)
@@ -266,7 +265,7 @@ def _to_frame(X: Any) -> Any:
 
 
 def with_y(features: Mapping[str, Contract], rows: Any, y: Any) -> Any:
-    """Return rows with `y` as a column named `Y` if a feature learns from it; otherwise unchanged.
+    """Return rows with `y` as the column `Y` if a feature learns from it.
 
     Raise ConfigError if `y` is needed and is None, or if the rows are not in memory and no Dask frame.
     """
@@ -293,7 +292,7 @@ def with_y(features: Mapping[str, Contract], rows: Any, y: Any) -> Any:
 
 
 def as_frame(estimator: Estimator, X: Any) -> Any:
-    """Return a frame unchanged, an array as a pandas frame; columns whose names are no strings become x0, x1, ..."""
+    """Return a frame with named columns: x0, x1, ... for arrays."""
     if is_frame(X):
         if any(isinstance(name, str) for name in X.columns) or not len(X.columns):
             return X if len(X.columns) else check_array(X, estimator=estimator)
@@ -302,7 +301,7 @@ def as_frame(estimator: Estimator, X: Any) -> Any:
 
 
 def _name_mismatch(names: list[str], expected: list[str]) -> str:
-    """Return scikit-learn's message about columns that differ from those in `fit`."""
+    """Return scikit-learn's message about other columns than in `fit`."""
     message = "The feature names should match those that were passed during fit."
     for name in expected:
         if name not in names:

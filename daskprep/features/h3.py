@@ -34,7 +34,7 @@ _MIN_SHARE = 0.95  # of cells that must be valid to guess H3, so that a few inva
 
 @with_parameters
 class H3(H3Parameters, Feature[Summary, Learned]):
-    """Split H3 indexes into mode, edge, resolution, base cell and 15 digits; 7 marks unused digits.
+    """Split H3 indexes into mode, edge, resolution, base cell and digits.
 
     Indexes are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if the text has only
     digits, which no hexadecimal index has. Floating-point numbers above 2**53 cannot be read, since they have lost
@@ -74,7 +74,6 @@ class H3(H3Parameters, Feature[Summary, Learned]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        """Return indexes as uint64, null if negative, inexact or unreadable; raise ColumnError for other types."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)
@@ -104,7 +103,6 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return int(super().learn_fill(summary))
 
     def advice(self, learned: Learned) -> str | None:
-        """Return a warning if unreadable cells are indexes that lost digits as floating point numbers, else None."""
         # Text of 16 to 18 digits would have been read, so the samples were floats.
         if any(re.fullmatch(r"\d{16,18}", sample) for sample in learned.invalid_samples):
             return (
@@ -115,7 +113,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
 
     @classmethod
     def guess(cls, facts: ColumnFacts) -> tuple[Self, str] | None:
-        """Return a feature for a column of H3 cells, and the reason for the guess; None for other columns."""
+        """Return a feature for a column of H3 cells and the reason, or None."""
         low, high = _VALID_RANGE
         integers = (
             facts.integers == facts.numbers == facts.usable and facts.range.min >= low and facts.range.max <= high
@@ -133,7 +131,6 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
 
     def encode(self, parsed: pa.Array, learned: Learned) -> np.ndarray:
-        """Return uint8 rows of the fields `PARTS`; null is encoded like the index 0."""
         cells = pc.fill_null(parsed, 0).to_numpy()
         out = np.empty((len(cells), len(PARTS)), np.uint8)
         for start in range(0, len(cells), _BLOCK_ROWS):
@@ -147,7 +144,6 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return {"": (0, _MASKS.tolist())}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
-        """Return the uint64 index that the fields of each row form."""
         parts = np.asarray(encoded)
         cells = np.zeros(len(parts), np.uint64)
         for part, shift in zip(parts.T, _SHIFTS, strict=True):
@@ -159,7 +155,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
 
 
 def _split_fields(cells: np.ndarray) -> np.ndarray:
-    """Return the fields of cells as uint8, with a row for each of `PARTS` and a column for each cell."""
+    """Return the fields of cells, a row for each of `PARTS`."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
     for row, shift, mask in zip(out, _SHIFTS, _MASKS, strict=True):
         row[:] = cells >> shift & mask
@@ -169,7 +165,7 @@ def _split_fields(cells: np.ndarray) -> np.ndarray:
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Return hexadecimal or decimal text as H3 indexes; other text becomes null."""
+    """Return hexadecimal or decimal text as H3 indexes."""
     text = pc.utf8_trim_whitespace(text)
     try:
         cells = _cast_text(text)

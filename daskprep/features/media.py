@@ -119,7 +119,6 @@ class MediaFeature(Feature[FileSample, MediaT]):
     # -- shared methods
 
     def check(self) -> None:
-        """Raise ConfigError for a strategy, packing, folder, prefetch size or list of formats that is not allowed."""
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(
@@ -142,11 +141,10 @@ class MediaFeature(Feature[FileSample, MediaT]):
 
     @property
     def allowed_formats(self) -> tuple[str, ...]:
-        """Formats that files may have."""
         return self.known_formats if self.formats is None else tuple(self.formats)
 
     def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse the cells of a column; lazy modes first save bytes to `lazy_cache_dir`, if it is set."""
+        """Parse cells; lazy modes save bytes to `lazy_cache_dir`."""
         cells = convert_media_column(unwrap_mixed_column(columns[0]), self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
@@ -158,7 +156,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return self._parse_cells(convert_media_column(column, self.media, getattr(self, "sampling_rate", None)))
 
     def _parse_cells(self, cells: pa.StructArray) -> pa.StructArray:
-        """Return cells of PARSED_TYPE, with absolute paths unless there is a `base_dir`, and errors to drop rows."""
+        """Return cells of PARSED_TYPE, with absolute paths."""
         path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))
         if self.base_dir is None:
             relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE_PATTERN))
@@ -173,7 +171,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return _build_parsed([data, path, errors], cells.is_null())
 
     def _find_error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
-        """Return the reason why a cell cannot be decoded; None if it can, or is missing."""
+        """Return why a cell cannot be decoded, or None."""
         if cell.is_valid:
             try:
                 self.check_decodable(read_content(cell, reader))
@@ -183,24 +181,22 @@ class MediaFeature(Feature[FileSample, MediaT]):
 
     @property
     def absolute_base_dir(self) -> str | None:
-        """The base folder as an absolute path, which does not depend on the current folder of a task; None without."""
+        """The base folder as an absolute path, or None."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
     def _with_base_folders(self, folders: tuple[str, ...]) -> Self:
-        """Return a copy of the feature for data in these folders, to which relative paths in cells may refer."""
         # Resolved in the process that created the source: the current folder of a task may differ.
         copied = copy.copy(self)
         vars(copied)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would normalize it
         return copied
 
     def _with_errors(self) -> Self:
-        """Return a copy of the feature whose parsed cells have an error if they cannot be decoded."""
         copied = copy.copy(self)
         vars(copied)["on_error"] = "drop"
         return copied
 
     def _find_base_folder(self, path: pa.Scalar) -> str:
-        """Return the one folder of relative paths without `base_dir`; ConfigError, with `path`, if there are more."""
+        """Return the one folder of relative paths."""
         if len(self._folders) > 1:
             raise ConfigError(
                 f'"{path}" is a relative path, and the data files are in {len(self._folders)} folders, such as '
@@ -213,7 +209,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return "" if self.base_dir is not None else "\n".join(self._folders) or os.getcwd()  # noqa: PTH109 as above
 
     def reader(self, base_dir: str | None = None) -> MediaReader:
-        """Return a reader of the files whose paths are in cells; `base_dir` replaces the feature's."""
+        """Return a reader of the files that cells name."""
         base = self.base_dir if base_dir is None else base_dir
         extra_bases = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
         return MediaReader(None if base is None else _absolute(base), extra_bases=tuple(map(_absolute, extra_bases)))
@@ -241,11 +237,10 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return MediaContent(len(content), error=str(error))
 
     def sample(self, summary: FileSample) -> list[MediaContent]:
-        """Return the contents of the files of a sample, in order; threads open the files that are not in memory."""
+        """Return the contents of the files of a sample, in order."""
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:
-            """Return the content of a file; if it cannot be opened, its size is 0 and `error` has the reason."""
             try:
                 # Files in memory were inspected by `summarize`.
                 return file.facts if not file.path else self._inspect_content(reader.read(file.path))
@@ -256,7 +251,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return list(pool.map(inspect_file, summary.files))
 
     def require_decodable(self, sample: Sequence[MediaContent], remedy: str) -> list[MediaContent]:
-        """Return the files of the sample that can be decoded; raise MediaError with `remedy` if there are none."""
+        """Return the decodable files of the sample, at least one."""
         decodable = [file for file in sample if not file.error]
         if not decodable and sample:
             raise MediaError(
@@ -269,7 +264,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return decodable
 
     def estimate_cell_bytes(self, summary: FileSample, sample: Iterable[MediaContent]) -> int:
-        """Return an estimate of the mean bytes of an undecoded cell: of its file if files are packed."""
+        """Return an estimate of the mean bytes of an undecoded cell."""
         sizes = [file.file_bytes for file in sample if file.file_bytes] if self.pack else []
         if sizes:
             return max(1, round(sum(sizes) / len(sizes)))
@@ -294,7 +289,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return self._decode_cells(parsed, learned)[0]
 
     def _decode_cells(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
-        """Return decoded cells, and the row positions of cells that failed; MediaError for them if on_error="raise"."""
+        """Return decoded cells, and the rows of those that failed."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
@@ -307,7 +302,6 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return out, [failure.row for failure in failures]
 
     def _stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
-        """Return undecoded cells of STORED_TYPE by output; RejectedValueError for missing cells without a fill."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the column that "
@@ -317,22 +311,21 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
 
     def cell_bytes(self, learned: MediaT) -> int | None:
-        """Return the mean bytes of a stored cell; None if a dataset stores decoded arrays."""
+        """Return the mean bytes of a stored cell; None if decoded."""
         return None if self.mode == "eager" else int(learned.file_bytes)
 
     def carried_bytes(self, learned: MediaT) -> int:
-        """Return the mean bytes of an undecoded cell that a write sends to the tasks that decode it; 0 if none does."""
+        """Return the mean bytes of a cell that a write sends to decode."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
 
 class _MediaImputer(NeighbourImputer):
-    """Fills missing cells from neighboring cells that can be decoded; cells of dropped rows are not used."""
+    """Fills missing cells from neighbors that can be decoded."""
 
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Border:
         return Border.of(mask_undecodable(parsed))
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
-        """Fill missing cells from the nearest decodable neighbors or `border_value`; cells with an error stay."""
         if not parsed.null_count:
             return parsed
         decodable = mask_undecodable(parsed)
@@ -357,13 +350,13 @@ def _absolute(folder: str) -> str:
 
 
 def _folder_name(column: str) -> str:
-    """Return a folder name for a column: unique, and safe in file systems and URLs."""
+    """Return a folder name for a column, safe in URLs."""
     name = quote(column, safe=" ")
     return name.replace(".", "%2E") if not name.strip(".") else name
 
 
 def find_regions(features: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """Return the names of the images of each output of boxes or keypoints."""
+    """Return the names of the images of each output of regions."""
     images = [
         (name, feature.reads(name)[0])
         for name, feature in features.items()

@@ -21,7 +21,7 @@ from daskprep.rows.base import Strategy as Strategy  # noqa: PLC0414 custom type
 
 @dataclass(frozen=True)
 class Border:
-    """First and last present cell of a partition, as Python values; both None if no cell is present."""
+    """First and last present cell of a partition, or None."""
 
     first: Any = None
     last: Any = None
@@ -54,20 +54,20 @@ class NeighbourImputer:
 
     @classmethod
     def of(cls, strategy: str | None) -> Self | None:
-        """Return the imputer of a strategy; None if the strategy does not use neighbors."""
+        """Return the imputer of a strategy, or None."""
         neighbour = neighbour_strategy(strategy)
         return None if neighbour is None else cls(neighbour)
 
     def mask_replaced(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
-        """Return a mask of the present cells that are replaced as well; None: no cell."""
+        """Return a mask of present cells to replace, or None."""
         return None
 
     def find_border(self, parsed: pa.Array, learned: Any = None) -> Any:
-        """Return the cells of a parsed partition that other partitions may need."""
+        """Return the cells that other partitions may need."""
         return Border.of(parsed)
 
     def compute_border_values(self, borders: Sequence[Any]) -> list[Any]:
-        """Return for each partition the value that fills its outermost missing cells.
+        """Return the value for the outermost cells of each partition.
 
         `ffill` uses the last present cell of earlier partitions, or else the first present cell of the frame.
         `bfill` is the mirror image.
@@ -84,11 +84,11 @@ class NeighbourImputer:
         return result
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
-        """Return a column with the masked cells replaced, so that they fill no cell; row positions stay the same."""
+        """Return a column whose masked cells fill no other cell."""
         raise NotImplementedError
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
-        """Fill missing cells from the nearest present cell before (`ffill`) or after (`bfill`) or `border_value`."""
+        """Fill missing cells from the nearest one or `border_value`."""
         if not parsed.null_count:
             return parsed
         valid, rows, filler = valid_mask(parsed), np.arange(len(parsed)), pa.array([border_value], parsed.type)
@@ -100,5 +100,5 @@ class NeighbourImputer:
 
 
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
-    """Return the strategy if it fills missing cells from neighbors, else None."""
+    """Return the strategy if it uses neighbors, else None."""
     return strategy if strategy in NEIGHBOUR_STRATEGIES else None  # type: ignore[return-value]

@@ -58,14 +58,14 @@ Amounts = list[tuple[dict[str, str], int]]
 
 
 class NotationGuess(NamedTuple):
-    """Example of the notation of a column, and whether its decimal mark is ambiguous in all cells."""
+    """Example of a column's notation, and whether it is ambiguous."""
 
     example: str
     is_ambiguous: bool = False
 
 
 def parse_or_keep_text(column: pa.Array) -> pa.Array:
-    """Return cells as doubles; as structs if the notation of the column decides some, such as "1.234" and "1,5".
+    """Return cells as doubles, or as structs until a notation is learned.
 
     The structs have the number, whether it is ambiguous, and the text of cells that are no plain numbers but may be
     numbers in another notation. Other text becomes null.
@@ -99,7 +99,7 @@ def make_parsed_cells(
 
 
 def mask_ambiguous(texts: pa.Array, numbers: pa.Array) -> np.ndarray:
-    """Return a mask of texts such as "1.234", which is 1234 with a decimal comma.
+    """Return a mask of texts such as "1.234", which may be 1234.
 
     `numbers` and `texts` are the results of `parse_numbers_and_strip`.
     """
@@ -117,7 +117,7 @@ def mask_ambiguous(texts: pa.Array, numbers: pa.Array) -> np.ndarray:
 
 
 def as_thousands(numbers: pa.Array) -> pa.Array:
-    """Return ambiguous numbers read with a decimal comma: exactly 1234 for 1.234."""
+    """Return ambiguous numbers read with a decimal comma."""
     return pc.floor(pc.add(pc.multiply(numbers, 1000.0), 0.5))
 
 
@@ -127,7 +127,7 @@ def has_point_thousands(notation: Notation) -> bool:
 
 
 def parse_column_notation(column: pa.Array, notation: Notation) -> pa.Array:
-    """Return cells as doubles; with a decimal comma, text in plain notation is not accepted."""
+    """Return cells as doubles, in a notation."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not is_text(kind):
         return as_numbers(column)
@@ -137,7 +137,7 @@ def parse_column_notation(column: pa.Array, notation: Notation) -> pa.Array:
 
 
 def parse_notation(texts: pa.Array, notation: Notation | None) -> pa.Array:
-    """Return distinct, stripped texts as doubles: plain numbers and numbers in a notation; other texts become null."""
+    """Return texts as doubles: plain numbers, and those in a notation."""
     if notation is None:
         return as_numbers(texts)
     numbers = parse_strict_notation(texts, notation)
@@ -149,7 +149,7 @@ def parse_notation(texts: pa.Array, notation: Notation | None) -> pa.Array:
 
 
 def _normalize_texts(texts: pa.Array) -> pa.Array:
-    """Replace variants of spaces, signs and exponents by one form; text that is too long becomes null."""
+    """Replace variants of spaces, signs and exponents by one form."""
     texts = pc.utf8_trim_whitespace(texts)
     texts = only_where(pc.less_equal(pc.utf8_length(texts), rules.MAX_CHARACTERS), texts)
     is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
@@ -166,7 +166,7 @@ def _normalize_texts(texts: pa.Array) -> pa.Array:
 
 
 def _mask_readable(texts: pa.Array) -> pa.Array:
-    """Return a mask of texts that are numbers in any supported notation."""
+    """Return a mask of texts that are numbers in some notation."""
     texts = _normalize_texts(texts)
     is_readable = pc.match_substring_regex(texts, f"^(?:{rules.AMOUNT})$")
     if not pc.all(is_readable, min_count=0).as_py():
@@ -178,7 +178,7 @@ def _mask_readable(texts: pa.Array) -> pa.Array:
 
 
 def parse_strict_notation(texts: pa.Array, notation: Notation) -> pa.Array:
-    """Return distinct texts in a notation as doubles; other texts, plain numbers included, become null."""
+    """Return texts in a notation as doubles, plain ones as null."""
     texts = _normalize_texts(texts)
     if notation.is_duration:
         return _parse_durations(texts, notation)
@@ -199,7 +199,7 @@ def parse_strict_notation(texts: pa.Array, notation: Notation) -> pa.Array:
 
 
 def _parse_durations(texts: pa.Array, notation: Notation) -> pa.Array:
-    """Return durations in seconds; text in no form of the notation becomes null."""
+    """Return durations in seconds."""
     texts = only_where(pc.match_substring_regex(texts, "[0-9]"), texts)
     numbers = pa.nulls(len(texts), pa.float64())
     for pattern in notation.patterns:
@@ -226,14 +226,14 @@ def _part_seconds(parts: pa.StructArray, name: str, seconds: float) -> pa.Array 
 
 
 def guess_and_parse(texts: pa.Array, counts: np.ndarray) -> tuple[NotationGuess | None, pa.Array]:
-    """Return the guessed notation of texts that occur `counts` times each, and the texts as numbers; null otherwise."""
+    """Return the guessed notation of counted texts, and their numbers."""
     texts = pc.utf8_trim_whitespace(texts)
     guess = guess_notation(count_notations(texts, counts))
     return guess, parse_notation(texts, None if guess is None else derive_notation(guess.example))
 
 
 class NotationCounts(NamedTuple):
-    """Counts of the texts of a column that its notation is guessed from."""
+    """Counts of texts that a notation is guessed from."""
 
     forms: Counter[str]  # from `count_forms`, of texts that are no plain numbers
     plain: int  # plain numbers; 0 if they are all 0
@@ -242,7 +242,7 @@ class NotationCounts(NamedTuple):
 
 
 def count_notations(texts: pa.Array, counts: np.ndarray) -> NotationCounts:
-    """Count plain numbers and forms among distinct texts that occur `counts` times each."""
+    """Count plain numbers and forms among distinct texts."""
     plain_numbers = as_numbers(texts)
     numbers, ambiguous_mask = plain_numbers.to_numpy(zero_copy_only=False), mask_ambiguous(texts, plain_numbers)
     not_plain, has_fraction = np.isnan(numbers), numbers % 1 > 0
@@ -252,7 +252,7 @@ def count_notations(texts: pa.Array, counts: np.ndarray) -> NotationCounts:
 
 
 def count_forms(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
-    """Count texts by form: each digit is replaced by 2, except a leading zero."""
+    """Count texts by form: each digit but a leading zero is 2."""
     forms = pc.replace_substring_regex(_normalize_texts(texts).fill_null(""), "^([^0-9]*)0", "\\1\0")
     _, offsets, data = forms.buffers()
     data = pa.py_buffer((b"" if data is None else data.to_pybytes()).translate(_FORM_TABLE))
@@ -262,7 +262,7 @@ def count_forms(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
 
 
 def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
-    """Return the notation of almost all texts; None if there is no text, or too many contradict each other."""
+    """Return the notation of almost all texts, or None."""
     forms, plain = notation_counts.forms, notation_counts.plain
     amounts = {form: amount for form in forms if (amount := rules.parse_amount(form)) is not None}
     spans = {form for form in forms if parse_number(form, _DURATION_NOTATION) is not None}
@@ -276,7 +276,7 @@ def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
 
 
 def _guess_amount_notation(amounts: Amounts, notation_counts: NotationCounts) -> NotationGuess | None:
-    """Return the notation of numbers with or without a unit: their parts from `rules.parse_amount`, and counts."""
+    """Return the notation of numbers with or without a unit."""
     _, plain, points, ambiguous = notation_counts
     total = sum(n for _, n in amounts)
     # "007 kg" is a code.
@@ -330,12 +330,12 @@ def _most_frequent(counts: dict[str, int]) -> str:
 
 
 def _is_sign(unit: str) -> bool:
-    """Return whether a unit consists of signs such as "€" and "%", which no code contains."""
+    """Return whether a unit consists of signs such as "€" and "%"."""
     return all(character in "%\u2030\u00b0" or unicodedata.category(character) == "Sc" for character in unit)
 
 
 def _is_known_unit(amount: dict[str, str]) -> bool:
-    """Return whether the letters next to a number are a currency or a unit, not part of a code such as "A11"."""
+    """Return whether letters are a currency or a unit, not a code."""
     unit = amount["unit"].rstrip(".")
     if not unit or _is_sign(unit) or _is_currency(unit):
         return True

@@ -76,7 +76,7 @@ _NO_SIDE_COLUMNS = SideColumns(pa.table({}))
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Statistics of plain numbers, as far as parameters need them, and texts whose notation is not learned yet."""
+    """Statistics of plain numbers, and texts without a notation yet."""
 
     moments: Moments | None
     range: Range
@@ -110,7 +110,7 @@ class NumberSummary(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNumber(NumberValues, Learned):
-    """Fitted state of a number column; a field is None if no parameter needs it."""
+    """Fitted state of a number column; unneeded fields are None."""
 
     @property
     def num_embeddings(self) -> int:
@@ -118,7 +118,7 @@ class LearnedNumber(NumberValues, Learned):
         return 0 if self.edges is None else len(self.edges) - 1
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
-        """Return doubles, for structs of `make_parsed_cells` in the learned notation; unreadable texts are null."""
+        """Return doubles, in the learned notation."""
         if not pa.types.is_struct(parsed.type):
             return parsed
         numbers, ambiguous, texts = parsed.flatten()
@@ -203,7 +203,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     _edge_case_cells = (" -1.5e-1\n", "no number")
 
     def check(self) -> None:
-        """Raise ConfigError for invalid quantiles, bins, notation or target, or a missing fill value for outliers."""
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
@@ -232,7 +231,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return parse_column_notation(column, derive_notation(self.written))
 
     def _mask_null_values(self, column: pa.ChunkedArray, texts: Set[str]) -> pa.Array:
-        """Return cells with null for those whose text is in `texts`; numbers keep their type."""
+        """Return cells, null where their text is in `texts`."""
         cells = one_array(column, plain=False)
         kind = cells.type
         is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
@@ -242,7 +241,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return cells.take(pa.array(np.arange(len(cells)), mask=null_mask(masked))) if masked.null_count else cells
 
     def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
-        """Parse the one column; in a mixed column, numbers are kept and only texts parsed, which may return structs."""
+        """Parse a column; in a mixed one, only its texts."""
         cells = one_array(columns[0], plain=False)
         if cells.type != MIXED:
             return super()._parse_columns(names, *columns)
@@ -265,7 +264,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return [self.target or Y] if self._uses_target_bins else []
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> NumberSummary:
-        """Summarize plain numbers, ambiguous ones in both readings, and other texts; ColumnError if weighted."""
+        """Summarize plain and ambiguous numbers, and other texts."""
         numbers, ambiguous, texts = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
         ambiguous_rows, ambiguous_columns = np.zeros(0, np.intp), side_columns
         if pa.types.is_struct(parsed.type):
@@ -286,7 +285,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return dataclasses.replace(summary, written=texts, decimals=decimals, thousands=thousands)
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
-        """Summarize a column of doubles, only by the statistics that the parameters need."""
+        """Summarize doubles by the statistics that parameters need."""
         present = numbers.drop_null() if numbers.null_count else numbers
         values = plain_values(present, np.float64)
         moments, weights = None, side_columns.weights
@@ -329,7 +328,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return None
 
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
-        """Return the median, mode or mean that fills missing cells; ColumnError for a mean if all weights are 0."""
         if self.missing_value_strategy == "fill_with_median":
             return summary.values.median()
         if self.missing_value_strategy == "fill_with_mode":
@@ -345,7 +343,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return summary.values.mean()
 
     def learn(self, summary: NumberSummary) -> LearnedNumber:
-        """Learn range, moments, normalization and bin edges from plain numbers; an empty state if there are none."""
         if summary.range.empty:
             return LearnedNumber()
         extent, quantiles = summary.range, summary.quantiles
@@ -373,7 +370,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return LearnedNumber(**state)
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
-        """Learn also the notation of the numbers, whether all are integers, and the value that replaces outliers."""
+        """Learn also notation, cell type and outlier fill."""
         summary, written = self._resolve_notation(summary)
         learned, fill = super().learn_column(summary), None
         if self.outlier_strategy == "fill_with_const":
@@ -395,7 +392,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
     ) -> tuple[ColumnSummary[NumberSummary], str | None]:
-        """Return a summary that includes the numbers in texts, and an example of their notation (None: plain)."""
+        """Return a summary with the numbers in texts, and their notation."""
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None
         assert thousands is not None
@@ -440,7 +437,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return {"values": count_bins(self._ordered_values(parsed), np.array(learned.value_edges))}
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
-        """Return normalized float32 numbers or bin ids, after outliers are replaced by the learned value."""
         values = float_values(learned.mask_unlearned(parsed))
         fill = learned.outlier_fill_value
         outliers = None if fill is None else mask_outliers(self, values, learned)
@@ -458,7 +454,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return {"clipped": learned.clipped or 0, "rounded": learned.rounded or 0}
 
     def _remedy(self, learned: LearnedNumber) -> str:
-        """Return how a user can fix cells that are not numbers, for the end of a warning."""
         if self.written:
             return f"{super()._remedy(learned)}, correct the example in written"
         if learned.written:
@@ -495,7 +490,6 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return pa.array(make_encoding(self, learned).decode(encoded), from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
-        """Return a warning about the fill value, or a column that becomes 0; else None."""
         if advice := fill_advice(self, learned):
             return advice
         ends = learned.quantiles or (0.0, 1.0)

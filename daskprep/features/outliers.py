@@ -16,7 +16,7 @@ from daskprep.rows.numbers import NumberParameters, Outliers
 
 
 def mask_outliers(params: NumberParameters, numbers: Any, learned: Any) -> np.ndarray | None:
-    """Return a mask of the outliers in doubles (Arrow or NumPy); None: there are none, or no fitted state yet."""
+    """Return a mask of the outliers in doubles, or None."""
     if learned is None or (outliers := Outliers(params, vars(learned))).max_distance == math.inf:
         return None
     with np.errstate(invalid="ignore", over="ignore"):
@@ -25,7 +25,7 @@ def mask_outliers(params: NumberParameters, numbers: Any, learned: Any) -> np.nd
 
 
 class NumberImputer(NeighbourImputer):
-    """Fills missing cells and replaces outliers from neighboring rows; outliers are never used as fill values."""
+    """Imputer from neighbors, of missing cells and outliers."""
 
     def __init__(self, params: NumberParameters) -> None:
         self._params = params
@@ -44,7 +44,7 @@ class NumberImputer(NeighbourImputer):
         return Border.of(self._mask_outliers(parsed, learned))
 
     def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
-        """Return for each partition a pair of values, which fill its outermost missing cells and outermost outliers."""
+        """Return pairs: for missing cells, and for outliers."""
         no_values = [None] * len(borders)
         by_strategy = [
             no_values if imputer is None else imputer.compute_border_values(borders)
@@ -53,7 +53,7 @@ class NumberImputer(NeighbourImputer):
         return list(zip(*by_strategy, strict=True))
 
     def complete(self, parsed: pa.Array, border_value: Any, learned: Any = None) -> pa.Array:
-        """Fill missing cells and replace outliers; `border_value` is a pair of values, None without neighbors."""
+        """Fill missing cells and outliers from a pair of values."""
         border_value = border_value or (None, None)
         # Only partitions with ambiguous numbers or notations have the structs of `make_parsed_cells`.
         if any(isinstance(cell, dict) for cell in border_value):

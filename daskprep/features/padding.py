@@ -12,14 +12,14 @@ from daskprep.columns.permutation import Integers
 
 @dataclass(frozen=True)
 class Padding:
-    """The value that pads short rows, such as a token id, and whether it is on their left side."""
+    """The value that pads short rows, and the side."""
 
     token: Any  # a number, NaN, or an array of numbers for rows with several numbers per item
     left: bool = False
     is_bag: bool = False  # whether a row has ids and, below them, their counts
 
     def lengths(self, ids: np.ndarray) -> Integers:
-        """Return the number of tokens of each row, without padding on its side; a padding id elsewhere is a token."""
+        """Return the number of tokens of each row before its padding."""
         ids = ids[:, 0] if self.is_bag else ids
         rows, width = ids.shape[:2]
         # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding. Eight flags at a time
@@ -41,7 +41,6 @@ class Padding:
         return np.where(flags.any(axis=1), lengths, 0)
 
     def cut(self, ids: Any, width: int) -> Any:
-        """Return rows cut to a width, which is at least their length."""
         if self.is_bag:
             return ids[:, :, :width]
         return ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]

@@ -18,7 +18,7 @@ from daskprep.storage.arrays import ROW_ID
 
 
 def make_features(feature_specs: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
-    """Return checked copies of features by name, including the weight feature under the name of its column.
+    """Return checked copies of features by name, with the weight.
 
     Raise ConfigError for invalid features, outputs, targets or weights. `feature_specs` are objects, types or names.
     """
@@ -50,7 +50,7 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
 
 
 def check_outputs(features: Mapping[str, Feature]) -> None:
-    """Raise ConfigError for two features with one output, and for the names of columns that writes add."""
+    """Raise ConfigError for two features with one output."""
     outputs: dict[str, str] = {}
     for name, feature in features.items():
         if not is_valid_utf8(name):
@@ -73,7 +73,7 @@ def check_outputs(features: Mapping[str, Feature]) -> None:
 def match_folds_to_split(
     features: Mapping[str, Feature], split: Splitter | None, fit_on: str = "train"
 ) -> dict[str, Feature]:
-    """Return features for learning: features that cross-fit get folds that match the split, with warnings.
+    """Return features whose folds match the split.
 
     Raise ConfigError for such features with fit_on="all".
     """
@@ -109,7 +109,7 @@ def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) ->
 
 
 def make_feature(name: str, feature: Any) -> Feature:
-    """Return a new feature from an object, a type or the name of a type; raise ConfigError for other values."""
+    """Return a new feature from an object, a type or a name."""
     if not isinstance(name, str):
         raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
     if isinstance(feature, str):
@@ -131,14 +131,14 @@ def make_feature(name: str, feature: Any) -> Feature:
 
 
 class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
-    """Parameters of a Preprocessor and its features, in scikit-learn's `get_params` and `set_params`."""
+    """Parameters of a Preprocessor and of its features."""
 
     features: Mapping[str, Any] | Literal["auto"]
     split: Any
     balance: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters; with `deep` also parameters of the features, such as ``city__most_common``."""
+        """Return parameters, with `deep` also parameters of features."""
         params: dict[str, Any] = super().get_params(deep=False)
         if deep:
             nested = {**self._feature_specs, "split": self.split, "balance": self.balance}
@@ -149,7 +149,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``city__most_common`` is a parameter of the feature "city", and ``city`` the feature."""
+        """Set parameters; ``city__most_common`` is one of "city"."""
         for key, value in params.items():
             owner, _, nested = key.rpartition("__")
             feature_specs = self._feature_specs
@@ -173,7 +173,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         return self
 
     def __sklearn_clone__(self) -> Self:
-        """Return an unfitted copy with cloned features, cloned other parameters and the same output container."""
+        """Return an unfitted copy, with cloned features."""
         features: Any = self.features
         if isinstance(features, Mapping):
             features = {name: clone(value) if isinstance(value, Feature) else value for name, value in features.items()}

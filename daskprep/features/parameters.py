@@ -35,7 +35,7 @@ def default_of(cls: type[Any], name: str) -> Any:
 
 
 def check_parameters(owner: object) -> None:
-    """Raise ConfigError for the first parameter of an object whose value does not fit its annotation."""
+    """Raise ConfigError for a value that does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
         if not is_valid_utf8(value):
@@ -48,7 +48,7 @@ def check_parameters(owner: object) -> None:
 
 
 def _suggestion(value: Any, annotation: Any) -> str:
-    """Return the end of a message about a wrong value: similar choices, or a hint about large integers and lists."""
+    """Return the end of a message about a wrong value, such as a choice."""
     if isinstance(value, numbers.Integral) and not is_double(value):
         return " A 64-bit float cannot hold it."
     if isinstance(value, list | tuple) and len(value) > 1:

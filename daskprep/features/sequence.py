@@ -139,7 +139,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     semantic_type = "tokens"
 
     def check(self) -> None:
-        """Raise ConfigError for a missing `vocab_file`, settings that subwords exclude, or lengths without room."""
         super().check()
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
@@ -169,7 +168,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
 
     @property
     def _lacks_padding(self) -> bool:
-        """Whether rows would be padded with the token of id 0: states of earlier versions are, and new fits refused."""
+        """Whether rows would be padded with another token."""
         model = self.make_tokenizer().model if self.tokenizer == "hf_tokenizer" else None
         return model is not None and model.pad_id is None and model.unk_id != 0
 
@@ -181,7 +180,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
-        """Return the special symbols of the pretrained tokenizer if there is one, otherwise of the parameters."""
         if (pretrained := self.make_tokenizer().model) is not None:
             if self._lacks_padding and pretrained.unk_id is None:
                 raise self._padding_error()
@@ -194,7 +192,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
-        """Count tokens and row lengths; for subwords, lengths are the largest possible ones before training."""
+        """Count tokens and lengths; of subwords, the largest possible."""
         summary = TokenSummary.of(parsed, documents=self.counts_documents())
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return summary
@@ -210,7 +208,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     def _summarize_subsets(
         self, parsed: pa.Array, row_subsets: list[np.ndarray | None], side_columns: list[SideColumns]
     ) -> list[TokenSummary]:
-        """Summarize subsets of rows in one pass if only tokens and lengths are counted, otherwise one by one."""
         row_sets = [rows for rows in row_subsets if rows is not None]
         # The shortcut does not apply to a subclass that overrides `summarize`.
         is_default = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
@@ -219,7 +216,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
-        """Learn the vocabulary and the length of rows; a tokenizer with subwords is trained on the counted words."""
         if self._lacks_padding:
             raise self._padding_error()
         merges: Merges = ()
@@ -270,7 +266,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
     def _learn_vocabulary(self, summary: TokenSummary) -> Vocabulary:
-        """Return the vocabulary of `vocab_file`, of the pretrained tokenizer, or of the most frequent tokens.
+        """Return the vocabulary of a file, a model or the counts.
 
         The file has a token per line, before the first space; repeated tokens count once.
         """
@@ -284,7 +280,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
-        """Return ids (rows, length), padded or truncated, with start and stop symbols if the vocabulary has them."""
+        """Return ids (rows, length), padded or truncated."""
         (lists, ids), specials = self._lookup(parsed, learned), learned.vocabulary.specials
         encoded = kernels.pad(
             lists.rows,
@@ -301,7 +297,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return encoded
 
     def _lookup(self, parsed: pa.Array, learned: LearnedSequence) -> tuple[kernels.TokenCodes, np.ndarray]:
-        """Return the tokens of each row as codes, subwords if the tokenizer cuts words, and the id of each code."""
+        """Return the tokens or subwords of rows, and the id of each code."""
         lists = token_lists(parsed)
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return lists, learned.vocabulary.ids(lists.values)
@@ -318,7 +314,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     def _restore_added_tokens(
         self, encoded: np.ndarray, lists: kernels.TokenCodes, ids: np.ndarray, learned: LearnedSequence
     ) -> None:
-        """Put the tokens that a pretrained tokenizer adds to each text back into truncated rows, in place."""
+        """Put tokens that a pretrained model adds into cut rows."""
         keeps_end, length = self.truncation == "keep_end", learned.max_sequence_length
         added = np.array(learned.first_ids[:length] if keeps_end else learned.last_ids[-length:], np.int64)
         if not len(added):
@@ -329,7 +325,6 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         encoded[rows, slice(len(added)) if keeps_end else slice(length - len(added), None)] = added
 
     def _mask_known(self, words: pa.Array, learned: Any, output: str) -> np.ndarray:
-        """Return a mask of the distinct words in the vocabulary; with subwords, of words without unknown subwords."""
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return super()._mask_known(words, learned, output)
         specials = learned.vocabulary.specials
@@ -353,7 +348,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         }
 
     def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:
-        """Return each row as text without padding, start and stop; subwords and characters are joined to words."""
+        """Return rows as text; subwords and characters are joined."""
         ids, specials = np.asarray(encoded), learned.vocabulary.specials
         symbol_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
         inside = ~np.isin(ids, symbol_ids)
@@ -375,7 +370,7 @@ def _make_subword_model(feature: Any, learned: LearnedSequence) -> Any:
 
 
 def _compute_idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
-    """Return ``log(vocab_size / (1 + rows with the token))`` by token, 0 without rows; None if rows are not counted."""
+    """Return ``log(vocab_size / (1 + rows with the token))`` by token."""
     if summary.documents is None:
         return None
     documents = summary.documents.frequencies(vocabulary.tokens)
@@ -393,7 +388,7 @@ class LevelSummaries(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedText(Learned):
-    """Fitted states of the words and the characters of a column, with `level="both"`."""
+    """Fitted states of words and characters, with level="both"."""
 
     word: LearnedSequence
     char: LearnedSequence
@@ -485,7 +480,7 @@ class Text(TextParameters, Sequence):
 
     @property
     def _levels(self) -> dict[str, Sequence]:
-        """Features by level, "word" and "char", to which the levels "char" and "both" delegate."""
+        """Features of words and of characters."""
         shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}
         char_parameters = {
             "tokenizer": "characters",
@@ -510,7 +505,6 @@ class Text(TextParameters, Sequence):
         return _combine_levels({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Parse a text, or with level="both" also a mapping with `word` and `char`; raise ConfigError for others."""
         if self.level == "both":
             levels = self._levels
             values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)
@@ -551,7 +545,6 @@ class Text(TextParameters, Sequence):
         return super().learn(summary) if self.level == "word" else levels["char"].learn(summary)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence | LearnedText) -> Encoded:
-        """Return padded ids (rows, length); with level="both" a dict of such arrays by output."""
         if isinstance(learned, LearnedSequence):
             return super().encode(parsed, learned)
         fields = dict(zip(("word", "char"), parsed.flatten(), strict=True))
@@ -568,7 +561,6 @@ class Text(TextParameters, Sequence):
         )
 
     def _mask_known(self, words: pa.Array, learned: Any, output: str) -> np.ndarray:
-        """Return a mask of the distinct words without unknown tokens in the vocabulary of `output`."""
         if output:
             return self._levels[output[1:]]._mask_known(words, learned, "")
         return super()._mask_known(words, learned, output)

@@ -30,7 +30,7 @@ class LearnedSet(SetValues, LearnedTokens):
 
 @with_parameters
 class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
-    """Base class of sets and bags: distinct tokens of a row, in the order of their first occurrence."""
+    """Base class of sets and bags: distinct tokens, in order."""
 
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {
         "unknown": "keep more by most_common or min_frequency",
@@ -41,7 +41,6 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         return SpecialSymbols.for_tokens()
 
     def learn(self, summary: TokenSummary) -> LearnedSet:
-        """Learn the vocabulary, and the size of rows: the largest training row, at most `max_size`."""
         specials = self.special_symbols_in_use()
         vocabulary = Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
         largest = summary.lengths.max
@@ -49,7 +48,7 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
 
     def _pack_ids(self, table: np.ndarray, learned: LearnedSet) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of the columns that are not 0, in order and padded, and their values; both of (rows, size)."""
+        """Return ids of columns that are not 0, padded, and their values."""
         is_token = table > 0
         widest = int(is_token.sum(axis=1).max(initial=0))
         if widest > learned.size:
@@ -71,7 +70,7 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
 
 @with_parameters
 class Set(SetParameters, _SetBase):
-    """Map the distinct tokens of a row to ids; batches contain a multi-hot vector for each row.
+    """Map the distinct tokens of a row to ids; batches are multi-hot.
 
     Parameters
     ----------
@@ -111,7 +110,7 @@ class Set(SetParameters, _SetBase):
         return kernels.pad(lists.rows, lists.codes, learned.size, table, fill=_PAD)
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
-        """Return multi-hot rows as int8, or ids as int64; raise CorruptDatasetError for ids outside the vocabulary."""
+        """Return multi-hot rows as int8, or ids as int64."""
         if self.expand_to == "ids":
             return batch.long()
         hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)
@@ -144,7 +143,6 @@ class Set(SetParameters, _SetBase):
         return {"": Padding(0)} if self.expand_to == "ids" or not expand else {}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
-        """Return rows of ids as lists of tokens; raise ColumnError for multi-hot vectors."""
         ids = np.asarray(encoded)
         # Expanded batches may be as wide as rows of ids, but in rows of ids, tokens never follow padding.
         if ids.shape[1] == len(learned.vocabulary) and not ids[:, :1].any() and ids.any() and ids.max() == 1:
@@ -156,7 +154,7 @@ class Set(SetParameters, _SetBase):
 
 
 class Bag(_SetBase):
-    """Map the tokens of a row to ids and counts (bag of words); batches contain a vector of counts for each row.
+    """Map the tokens of a row to ids and counts (bag of words).
 
     On disk, a row is an array of shape (2, size): its distinct ids, and their counts.
 
@@ -187,7 +185,7 @@ class Bag(_SetBase):
         return TokenSummary.of(parsed, distinct=True)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
-        """Return an array (rows, 2, size): the ids of the distinct tokens of each row and their counts, both padded."""
+        """Return an array (rows, 2, size) of ids and counts, padded."""
         lists, counts = drop_repeats(token_lists(parsed))
         ids = learned.vocabulary.ids(lists.values)
         # The dtype must not depend on the rows of a partition, so counts have 16 bits, or more if ids need more.
@@ -198,7 +196,7 @@ class Bag(_SetBase):
         return out
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
-        """Return float32 rows with the count of each token of the vocabulary; 0 for padding."""
+        """Return float32 rows of counts by token."""
         ids, counts = batch[:, 0].long(), batch[:, 1].float()
         token_counts = counts.new_zeros((len(batch), len(learned.vocabulary)))
         token_counts.scatter_add_(1, ids, counts)
@@ -224,7 +222,7 @@ class Bag(_SetBase):
 
 
 def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | None = None) -> pa.Array:
-    """Return padded rows of ids as lists of tokens; `repeats` is the count of each id (None: 1)."""
+    """Return padded rows of ids as lists of tokens."""
     inside = ids != _PAD
     times = inside if repeats is None else np.where(inside, repeats, 0)
     flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))

@@ -35,7 +35,7 @@ _RESERVED_CHARACTERS = "\0\t\u2585"  # not accepted by SentencePiece
 def learn_subwords(
     counts: TokenCounts, specials: SpecialSymbols, kind: Subwords, most_common: int, min_frequency: int
 ) -> tuple[Vocabulary, Merges, Scores]:
-    """Train a vocabulary of subwords on counted words; return it with the merges of "bpe" and the scores of "unigram".
+    """Train a vocabulary of subwords on counted words.
 
     `most_common` is the number of subwords without special symbols. The results depend on the counts alone. The package
     tokenizers would number WordPiece subwords, and order the words of unigram models, differently in each process. Its
@@ -73,7 +73,7 @@ def learn_subwords(
 
 
 def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
-    """Return the characters of subwords, and a table for `str.translate` that replaces all other characters."""
+    """Return the characters of subwords, and a table to drop others."""
     coded = kernels.encode_characters(words)
     sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
     characters, _ = TokenCounts.of(coded.values, sums).rank()
@@ -82,7 +82,7 @@ def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int
 
 
 def _repeat_words(words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str]) -> Iterator[str]:
-    """Yield texts for the trainer in which each word is repeated in proportion to its count."""
+    """Yield texts with each word in proportion to its count."""
     times = _scale_counts(weights, 1, _MAX_TRAINING_WORDS)
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
         text = WORD_START_MARK + word.translate(replacements)
@@ -91,14 +91,14 @@ def _repeat_words(words: pa.StringArray, weights: np.ndarray, replacements: dict
 
 
 def _scale_counts(weights: np.ndarray, sizes: np.ndarray | int, max_total: int) -> np.ndarray:
-    """Return the counts of words, reduced in proportion if counts times sizes add up to more than `max_total`."""
+    """Return counts, reduced in proportion to a largest total."""
     return np.rint(weights * min(1.0, max_total / max(int((weights * sizes).sum()), 1))).astype(np.int64)
 
 
 def _train_byte_pairs(
     texts: Iterator[str], specials: SpecialSymbols, most_common: int, min_frequency: int
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """Return the tokens in the order of their ids, and the merged pairs in the order of merging."""
+    """Return tokens by id, and the pairs in order of merging."""
     library = import_package("tokenizers")
     tokenizer = library.Tokenizer(library.models.BPE())
     tokenizer.pre_tokenizer = library.pre_tokenizers.CharDelimiterSplit(_WORD_SEPARATOR)
@@ -116,7 +116,7 @@ def _train_byte_pairs(
 def _train_unigrams(
     words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str], size: int
 ) -> list[tuple[str, float]]:
-    """Return at most `size` subwords with their log-probabilities, the most likely first."""
+    """Return subwords with log-probabilities, likely ones first."""
     times = _scale_counts(weights, pc.utf8_length(words).to_numpy() + 2, _MAX_TRAINING_CHARACTERS)
     replacements, lines = replacements | dict.fromkeys(map(ord, _RESERVED_CHARACTERS), _WORD_SEPARATOR), []
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
@@ -145,7 +145,7 @@ def _train_unigrams(
 
 
 def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores: Scores) -> Any:
-    """Return a tokenizer of the package tokenizers that splits words into the ids of subwords."""
+    """Return a tokenizer that splits words into ids of subwords."""
     library, tokens = import_package("tokenizers"), vocabulary.tokens.to_pylist()
     ids, unknown = {token: number for number, token in enumerate(tokens)}, vocabulary.specials.symbol("unknown")
     if kind.algorithm == "wordpiece":
@@ -164,7 +164,7 @@ def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores
 
 
 def check_merges_and_scores(merges: Merges, scores: Scores, vocabulary: Vocabulary) -> None:
-    """Raise CorruptDatasetError unless merges are pairs of token ids whose texts together are a token.
+    """Raise CorruptDatasetError unless merges and scores fit.
 
     Scores are empty, or one for each token except special symbols.
     """
@@ -183,7 +183,7 @@ def check_merges_and_scores(merges: Merges, scores: Scores, vocabulary: Vocabula
 
 
 def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:
-    """Split distinct words; return the offsets of the subwords of each word, and the ids of all subwords."""
+    """Split distinct words; return offsets and ids of subwords."""
     start = WORD_START_MARK if kind.algorithm in WORD_START_TOKENIZERS else ""
     known = dict(zip(specials.symbols, specials.ids, strict=True))
     ids: list[list[int]] = []

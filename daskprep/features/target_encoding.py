@@ -35,7 +35,7 @@ _MAX_TARGET = 1e150  # the square of larger numbers may overflow a double
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
-    """The values of training rows and their encodings; id 0 is for values not seen in fit."""
+    """Values of training rows and encodings; id 0 is for others."""
 
     # float32 of shape (1 + folds, values, columns): by all training rows, then by the rows outside each fold.
     encodings: np.ndarray
@@ -46,7 +46,6 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
-        """Rebuild a state from its JSON, with encodings decoded from base64; raise ValueError if they are empty."""
         encodings = data["encodings"]
         if isinstance(encodings, str):
             encodings = np.frombuffer(base64.b64decode(encodings, validate=True), "<f4").astype(np.float32)
@@ -62,7 +61,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
         return dataclasses.replace(super().redact(lost), encodings=encodings)
 
     def values_of(self, encoded: np.ndarray, others: int) -> Integers:
-        """Return the ids of values that may have no other training rows than `encoded` ones, and `others` at most.
+        """Return values that may have no training rows but `encoded`.
 
         A row is encoded by all training rows, or by the rows outside its fold. Rare values share encodings: their ids
         may be returned, too.
@@ -141,7 +140,6 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
     semantic_type = "numbers"
 
     def check(self) -> None:
-        """Raise ConfigError for folds that are not valid."""
         if self._cross_fit is not None:
             self._cross_fit.validate()
 
@@ -166,7 +164,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return KFold(self.folds, group=group, time=time)
 
     def match_folds_to_split(self, split: Splitter | None) -> tuple[TargetEncoding, str | None]:
-        """Return the feature with folds that match the split unless it has a fold column, and a warning or None."""
+        """Return the feature with folds like the split, and a warning."""
         if (folds := self._cross_fit) is None:
             return self, None
         warning = None
@@ -200,7 +198,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return pa.StructArray.from_arrays([self._fill_missing(parsed), pa.array(folds)], ["value", "fold"])
 
     def _fill_missing(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
-        """Return a column with missing cells replaced by the fill value, which is an ordinary value here."""
+        """Return a column with the fill value for missing cells."""
         if not parsed.null_count:
             return parsed
         values = pa.concat_arrays([parsed.dictionary, self.parse_fill(self.fill_value).dictionary]).dictionary_encode()
@@ -211,7 +209,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return ValueSums()  # `_summarize_rows` also counts missing cells: a fill value adds nothing
 
     def _summarize_rows(self, parsed: pa.Array, side_columns: SideColumns) -> ValueSums:
-        """Sum the rows of each value, and with a target also its weights and sums in each fold."""
+        """Sum rows by value, and its target in each fold."""
         values = self._fill_missing(parsed)
         rows = {"rows": np.ones(len(values))}
         if self.encoding != "target":
@@ -220,7 +218,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return ValueSums.of(values, side_columns.folds, self.folds, rows | dict(self._iter_quantities(side_columns)))
 
     def _iter_quantities(self, side_columns: SideColumns) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the quantities to sum by value: weights, target and its squares, or weights of each class."""
+        """Yield quantities to sum by value, such as the target."""
         column = one_array(side_columns.table[self.target or Y])
         weights = np.ones(len(column)) if side_columns.weights is None else side_columns.weights
         if self.target_type == "class":
@@ -255,7 +253,6 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
-        """Learn count, frequency or mean target of each value, by fold and class; ColumnError for too many classes."""
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)
@@ -284,7 +281,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return LearnedTargetEncoding(vocabulary=vocabulary, classes=classes, encodings=table)
 
     def _encodings(self, part: SumTable, overall: SumTable, classes: tuple[str, ...]) -> np.ndarray:
-        """Return smoothed target means of a part's values, of shape (1 + folds, values, columns).
+        """Return smoothed means, of shape (1 + folds, values, columns).
 
         Row 0 is of all training rows, row 1 + f of the rows outside fold f. Columns: one for a number, one for two
         classes (the second), otherwise one per class.
@@ -298,7 +295,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return np.stack(columns, axis=-1).swapaxes(0, 1)
 
     def _smooth_means(self, part: SumTable, overall: SumTable, *quantity: Any) -> np.ndarray:
-        """Return the smoothed means of one quantity, as float32 of shape (values, 1 + folds)."""
+        """Return smoothed means of shape (values, 1 + folds)."""
         n, total, mean, deviations = _statistics(part, *quantity)
         all_n, _, all_mean, all_deviations = _statistics(overall, *quantity)
         with np.errstate(invalid="ignore"):
@@ -314,7 +311,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return clipped.astype(np.float32)
 
     def encode(self, parsed: pa.Array, learned: LearnedTargetEncoding) -> np.ndarray:
-        """Return float32 encodings, by fold if `parsed` has fold numbers; 2-D for more than two classes."""
+        """Return float32 encodings, by fold if `parsed` has folds."""
         folds: Any = 0
         if pa.types.is_struct(parsed.type):
             folds = parsed.field("fold").to_numpy().astype(np.intp)
@@ -343,7 +340,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
 def _statistics(
     part: SumTable, sums: str, squares: str, unit: int, square_unit: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return weights, sums, means and sums of squared deviations in units, each of shape (values, 1 + folds)."""
+    """Return weights, sums, means and squared deviations by fold."""
     n, total, square = part.sums_by_fold("n", 0), part.sums_by_fold(sums, unit), part.sums_by_fold(squares, square_unit)
     with np.errstate(invalid="ignore"):
         # Where the difference is dominated by rounding, deviations are too small to change a float32 mean.

@@ -53,7 +53,7 @@ class _Block(NamedTuple):
 
 
 def _iterate_blocks(texts: pa.StringArray) -> Iterator[_Block]:
-    """Yield the n-grams of texts in lower case or not, block by block."""
+    """Yield the n-grams of texts block by block."""
     ends = np.cumsum(plain_values(pc.utf8_length(texts)) + 1, dtype=np.int64)
     cuts = np.searchsorted(ends, np.arange(_BLOCK_CHARACTERS, ends[-1] if len(ends) else 0, _BLOCK_CHARACTERS))
     for start, stop in pairwise(np.unique([0, *cuts, len(texts)]).tolist()):
@@ -77,7 +77,7 @@ def _sparse(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tu
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTextComponents(Learned):
-    """Weights and directions of the buckets that have n-grams of the training rows; no text is kept."""
+    """Weights and directions of buckets with n-grams; no text."""
 
     grams: np.ndarray  # numbers of the buckets, uint16
     weights: np.ndarray  # inverse document frequencies, uint16
@@ -94,7 +94,6 @@ class LearnedTextComponents(Learned):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTextComponents:
-        """Rebuild a state from its JSON, with arrays decoded from base64; ValueError if their lengths do not fit."""
         grams, weights = (decode_array(data[name], "<u2").astype(np.uint16) for name in ("grams", "weights"))
         directions = decode_array(data["directions"], "<i2").astype(np.int16)
         if len(weights) != len(grams):
@@ -110,7 +109,7 @@ class LearnedTextComponents(Learned):
 
 @with_parameters
 class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTextComponents]):
-    """Encode texts as a few numbers, so that texts which share parts of words are near each other.
+    """Encode texts as numbers; texts that share parts of words are near.
 
     For linear models, trees and networks that read texts, or categories in many spellings. Each text becomes counts of
     its n-grams of 3 and 4 characters, hashed and weighted by their inverse document frequency. The numbers are the
@@ -163,7 +162,6 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         return DistinctTexts.of(parsed.dictionary.filter(pa.array(counts > 0)), counts[counts > 0])
 
     def learn(self, summary: DistinctTexts) -> LearnedTextComponents:
-        """Learn weights and directions of n-grams from the distinct texts of the sample."""
         texts = summary.texts
         counts = summary.counts[: len(texts)]
         rows, buckets, log_counts = _concatenate(texts)
@@ -195,7 +193,6 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         _make_projection(self, learned)
 
     def encode(self, parsed: pa.DictionaryArray, learned: LearnedTextComponents) -> np.ndarray:
-        """Return float32 rows of components, encoded once for each distinct text; zeros for null."""
         table = _make_projection(self, learned)
         texts = np.zeros((len(parsed.dictionary) + 1, self.size), np.float32)  # the last row is for null
         for start, size, rows, buckets, log_counts in _iterate_blocks(parsed.dictionary):
@@ -218,7 +215,7 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         return self._mask_unknown(parsed, self.encode(parsed, learned))
 
     def _mask_unknown(self, parsed: pa.DictionaryArray, encoded: np.ndarray) -> np.ndarray:
-        """Return a mask of the cells that are not empty and have no known n-gram."""
+        """Return a mask of texts without a known n-gram."""
         has_text = plain_values(pc.binary_length(parsed.dictionary)) > 0
         mask: np.ndarray = ~encoded.any(axis=1) & take_by_code(parsed, has_text, False)
         return mask
@@ -233,7 +230,7 @@ def _make_projection(feature: TextComponents, learned: LearnedTextComponents) ->
 
 
 def _importance(counts: np.ndarray) -> np.ndarray:
-    """Return the factor of each text: its squares are on average 1, and grow with the square root of the count."""
+    """Return the factor of each text, by the root of its count."""
     roots = np.sqrt(counts.astype(np.float64))
     mean = math.fsum(roots.tolist()) / max(len(roots), 1)
     factors: np.ndarray = np.sqrt(roots / (mean or 1.0))
@@ -241,7 +238,7 @@ def _importance(counts: np.ndarray) -> np.ndarray:
 
 
 def _inverse_deviation(components: np.ndarray) -> float:
-    """Return the number that makes the variances of the columns add up to 1; sums are exact in any order of rows."""
+    """Return the factor by which variances of columns add up to 1."""
     unit = 2.0**-FRACTION_BITS
     integers = np.rint(np.ldexp(components * unit, _SCALE_BITS))
     rows = max(len(integers), 1)

@@ -34,7 +34,7 @@ _MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter one
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
-    """Return text cells as lists of tokens, and lists of tokens unchanged; ColumnError for other nested types."""
+    """Return text as lists of tokens, and lists of tokens unchanged."""
     kind = column.type
     if pa.types.is_list(kind):
         return _from_lists(column, lowercase=lowercase)
@@ -44,7 +44,7 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
 
 
 def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
-    """Return lists of text as lists of dictionary-encoded tokens; a list with a null item becomes null."""
+    """Return lists of text as tokens; null if an item is null."""
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()
@@ -60,7 +60,7 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
 
 
 def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
-    """Keep the first of equal tokens in each row; also return the count of each kept token in its row."""
+    """Keep the first of equal tokens in rows; also return counts."""
     lengths = np.diff(lists.rows)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))
@@ -85,7 +85,7 @@ def rows_with_repeats(lists: TokenCodes) -> np.ndarray:
 
 
 def _first_positions(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
-    """Return for each token the position of the first equal token of its row."""
+    """Return the position of the first equal token in the row."""
     first = np.arange(len(codes), dtype=np.int64)
     for shift in range(1, longest):
         same = (codes[shift:] == codes[:-shift]) & (rows[shift:] == rows[:-shift])
@@ -96,7 +96,7 @@ def _first_positions(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.nd
 
 @dataclass(frozen=True)
 class TokenSummary(Summary):
-    """Counts of tokens, row lengths, and, on request, the number of rows that contain each token."""
+    """Counts of tokens, row lengths and, on request, documents."""
 
     counts: TokenCounts
     lengths: Lengths
@@ -104,7 +104,7 @@ class TokenSummary(Summary):
 
     @classmethod
     def of(cls, parsed: pa.ListArray, *, documents: bool = False, distinct: bool = False) -> TokenSummary:
-        """Summarize the present rows of a parsed column; with `distinct`, row lengths count distinct tokens only."""
+        """Summarize the present rows of a parsed column."""
         lists = token_lists(parsed)
         sets = drop_repeats(lists)[0] if documents or distinct else lists
         sizes = np.diff((sets if distinct else lists).rows)
@@ -113,7 +113,7 @@ class TokenSummary(Summary):
 
     @classmethod
     def of_subsets(cls, parsed: pa.ListArray, row_subsets: list[np.ndarray]) -> list[TokenSummary]:
-        """Summarize disjoint subsets of rows, by row numbers; tokens are counted in one pass if they often repeat."""
+        """Summarize disjoint subsets of rows, by row numbers."""
         lists, valid = token_lists(parsed), valid_mask(parsed) if parsed.null_count else None
         size = len(lists.values)
         if (len(row_subsets) + 1) * size >= len(lists.codes):
@@ -135,7 +135,7 @@ def _count_tokens(lists: TokenCodes) -> TokenCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTokens(Learned):
-    """A vocabulary; its JSON has `idx2str`, `str2idx`, `str2freq` and `vocab_size`."""
+    """A vocabulary; its JSON has `idx2str`, `str2idx`, `str2freq`."""
 
     vocabulary: Vocabulary
 
@@ -167,7 +167,7 @@ class LearnedTokens(Learned):
         )
 
     def _new_names(self, lost: Mapping[str, Integers], output: str = "") -> dict[str, str]:
-        """Return the names that replace the tokens with the ids `lost`; a state that grew later has more ids."""
+        """Return names that replace the tokens with the ids `lost`."""
         ids = lost.get(output, np.zeros(0, np.int64))
         return self.vocabulary.removed_names(ids[ids < len(self.vocabulary)])
 
@@ -189,14 +189,14 @@ class LearnedTokens(Learned):
 
 
 def rename_texts(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a text, or the items of a list or tuple of texts, by their new names; other values are unchanged."""
+    """Return a text, or texts in a list, by their new names."""
     if isinstance(value, list | tuple):
         return type(value)(rename_texts(one, names) for one in value)
     return names.get(value, value) if isinstance(value, str) else value
 
 
 def _restore_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
-    """Replace the tokens of cells that equal a special symbol by that symbol, since tokenizers may split "<UNK>"."""
+    """Replace cells that equal a special symbol by that symbol."""
     if not pa.types.is_string(column.type):
         return tokens
     longest = max(len(symbol.encode()) for symbol in symbols)
@@ -220,7 +220,6 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
     learns_subwords: ClassVar[bool] = False  # whether tokenizers that learn subwords in fit are supported
 
     def make_tokenizer(self) -> Tokenizer:
-        """Return the tokenizer that the parameters specify."""
         return get_tokenizer(
             self.tokenizer,
             lowercase=self.lowercase,
@@ -238,7 +237,6 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
     ) -> Mapping[Loss, np.ndarray]:
-        """Return masks of the cells with tokens that are unknown or cut."""
         unknown, cut = np.zeros(len(parsed), bool), np.zeros(len(parsed), bool)
         for output in self.outputs:
             ids, one = self._row_ids(encoded[output]), cast("LearnedTokens", learned.of_output(output))
@@ -263,11 +261,10 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         return encoded
 
     def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return masks of the rows with more tokens than an encoded row holds, and of those with unknown ones."""
+        """Return masks of rows with cut, and with unknown tokens."""
         raise NotImplementedError
 
     def advice(self, learned: LearnedT) -> str | None:
-        """Return a warning about a parameter that the tokenizer does not read; else None."""
         for name, readers in _READERS.items():
             value = getattr(self, name)
             if value is not None and self.tokenizer not in readers and is_builtin_tokenizer(self.tokenizer):
@@ -311,7 +308,6 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         raise NotImplementedError
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Return one parsed cell with the tokens of a fill value; a special symbol remains one token."""
         # A tokenizer might split "<UNK>" into three tokens.
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:
@@ -322,5 +318,4 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         return super().parse_fill(value)
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        """Return the parsed column of a column of tokens."""
         return tokens

@@ -92,7 +92,6 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return Lengths.of(sizes[sizes > 0])
 
     def learn(self, summary: Lengths) -> LearnedVector:
-        """Learn the size of vectors; raise RejectedValueError if training rows have different ones."""
         if len(summary.lengths) > 1:
             first, second = np.argsort(-summary.counts, kind="stable")[:2]
             size, n_more = summary.lengths[first], len(summary.lengths) - 2
@@ -105,7 +104,6 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
     def learn_column(self, summary: ColumnSummary[Lengths]) -> LearnedVector:
-        """Return the learned size of vectors, and the fill value as that many numbers: one number is repeated."""
         learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned
@@ -120,7 +118,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pa.array([[] if is_scalar else numbers], pa.list_(pa.float32()))
 
     def _parse_fill_numbers(self, value: object, size: int | None) -> list[float]:
-        """Return the numbers of a fill value; a single one is repeated `size` times. Raise ConfigError otherwise."""
+        """Return the numbers of a fill value, one repeated."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
         lists = parse_number_lists(self._fill_cell(value))
@@ -137,7 +135,6 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
-        """Return float32 rows, 0 for null; raise RejectedValueError for a vector of another than the learned size."""
         size = learned.vector_size
         sizes = np.diff(list_offsets(parsed))
         present = valid_mask(parsed)
@@ -186,7 +183,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
 
 
 def _parse_lists(column: pa.Array) -> pa.Array:
-    """Return lists of numbers, texts or booleans as lists of float32, NaN for missing items; ColumnError if nested."""
+    """Return lists of any items as lists of float32."""
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
@@ -209,7 +206,7 @@ def matrix_to_lists(matrix: np.ndarray) -> pa.Array:
 
 
 def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return a mask of the rows of lists with a value for which the predicate, a function of all values, is true."""
+    """Return a mask of lists with a value that fits the predicate."""
     passed = predicate(float_values(lists.flatten()))
     if not passed.any():
         return np.zeros(len(lists), bool)
@@ -223,7 +220,7 @@ def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Return texts, with or without brackets, as lists of float32; null if commas separate only some numbers."""
+    """Return texts as lists of float32, null if separated unevenly."""
     offsets, data = string_buffers(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):

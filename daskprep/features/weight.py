@@ -20,7 +20,7 @@ _ROUNDED_TO_0 = 2.0**-150  # greatest double that float32 rounds to 0
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedWeight(Learned):
-    """Fitted state of the weights: `total` is the sum over training rows."""
+    """Fitted state of weights: their sum over training rows."""
 
     total: float
 
@@ -45,7 +45,6 @@ class Weight(Feature[Moments, LearnedWeight]):
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
 
     def parse(self, column: pa.Array) -> pa.Array:
-        """Return weights as doubles; raise RejectedValueError for one that is missing, negative or beyond float32."""
         numbers = as_numbers(column)
         weights = numbers.to_numpy(zero_copy_only=False)
         is_rejected = ~((weights >= 0) & (weights <= _MAX_WEIGHT)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))

@@ -54,7 +54,7 @@ class Assignment:
     learned: Mapping[str, Any] | None = None
 
     def bind_features(self, source: Source) -> Assignment:
-        """Return the assignment with its features bound to a source, which must have all columns that it reads."""
+        """Return the assignment with its features bound to a source."""
         return dataclasses.replace(self, features=bind_features(self.features, source, self.columns))
 
     @property
@@ -72,7 +72,7 @@ class Assignment:
     def make_contexts(
         self, reader: PartitionReader, cross_fitted: Mapping[str, Contract] = MappingProxyType({})
     ) -> list[PartitionContext]:
-        """Return a context for each partition with its share of split and balance, in as few passes as possible.
+        """Return a context for each partition, in as few passes as possible.
 
         Contexts also have the folds of the features `cross_fitted`.
         """
@@ -80,7 +80,7 @@ class Assignment:
         return self.add_repeats(reader, plan.make_contexts(reader))
 
     def add_repeats(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return the contexts with the repeats that the balance plans, and borders for windows that drop rows.
+        """Return the contexts with repeats and borders of windows.
 
         Each takes a pass.
         """
@@ -108,7 +108,7 @@ class Assignment:
         border_features: Mapping[str, Contract] | None = None,
         store_rejects: RejectWriter | None = None,
     ) -> tuple[list[PartitionContext], list[PartitionCensus]]:
-        """Count the rows of each partition by split; return the contexts and the counts of partitions.
+        """Return the contexts, and the counts of rows by split.
 
         The contexts also get the border values from other partitions for `border_features`, which impute across
         partitions. ``store_rejects(context, parsed, splits, repeats, dropped)`` is called in the task of each
@@ -118,7 +118,6 @@ class Assignment:
         border_features = {name: one for name, one in (border_features or {}).items() if name not in windows}
 
         def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
-            """Assign the rows of a partition, store its rejects, and return its counts and borders."""
             splits, dropped = self._find_dropped(context, parsed, table)
             repeats = self._repeats(context, table, splits)
             rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats, dropped)
@@ -131,7 +130,7 @@ class Assignment:
         return exchange_borders(border_features, [partition.borders for partition in census], contexts), census
 
     def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
-        """Return the arrays "split" (uint8) and "repeats" (int64) with an item for each row of a source.
+        """Return the arrays "split" (uint8) and "repeats" (int64).
 
         They are NumPy arrays for data in memory, and lazy Dask arrays otherwise. Rows outside the sample are `DROPPED`.
         """
@@ -156,7 +155,7 @@ class Assignment:
         return partitions.build_arrays(PartitionReader(source).work(work, contexts), like=lambda: empty)
 
     def assign(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-        """Return the split code of each row of a partition, and the number of times it is written: 0 if dropped."""
+        """Return the split and the repeats of each row."""
         splits = self._splits(context, parsed, table)
         return splits, self._repeats(context, table, splits)
 
@@ -169,13 +168,13 @@ class Assignment:
         return repeats
 
     def _splits(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> np.ndarray:
-        """Return the split code of each row of a partition, `DROPPED` for rows that features or sample leave out."""
+        """Return the split of each row of a partition."""
         return self._find_dropped(context, parsed, table)[0]
 
     def _find_dropped(
         self, context: PartitionContext, parsed: Parsed, table: pa.Table
     ) -> tuple[np.ndarray, dict[str, DroppedCells]]:
-        """Return the split code of each row, and the cells that drop rows by feature; none before the fit.
+        """Return the split of each row, and the cells that drop rows.
 
         Windows are cut between rows of splits from before any window drops rows. Without their borders, none does.
         """
@@ -212,7 +211,7 @@ class Assignment:
 
     @property
     def _dropping_windows(self) -> dict[str, Contract]:
-        """The features that drop rows with an incomplete window; none before the fit."""
+        """The features that drop rows with an incomplete window."""
         return {} if self.learned is None else {name: one for name, one in self.dropping.items() if one._drops_windows}
 
 
@@ -221,7 +220,7 @@ def _count_splits(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:
 
 
 def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
-    """Raise ConfigError for invalid parameters of a Preprocessor about its rows."""
+    """Raise ConfigError for invalid parameters about rows."""
     if fit_on not in ("train", "all"):
         raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {fit_on!r}')
     size = to_json_value(sample)
@@ -246,7 +245,7 @@ def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sam
 
 
 def resolve_split(frame: Any, split: Splitter | None, *, is_fitted: bool = False) -> Splitter | None:
-    """Return `split`, or for a dict of frames by split, or a source of them, the FixedSplit that its keys define.
+    """Return `split`, or the FixedSplit of a dict of frames.
 
     Raise ConfigError for both, unless rows are new to a fitted Preprocessor, whose split they need not follow.
     """
@@ -266,7 +265,7 @@ def resolve_split(frame: Any, split: Splitter | None, *, is_fitted: bool = False
 
 
 def take_sample(source: Source, sample: float | None, seed: int) -> Source:
-    """Return a source of a random sample of the rows: a share (float), a number of rows (int), or all rows (None).
+    """Return a source of a random sample of the rows.
 
     Sampling counts the rows first, in a pass if the source does not have their number.
     """

@@ -80,7 +80,7 @@ class Finding:
 
 
 class Unchecked(NamedTuple):
-    """Kind of finding that the fitted state of a feature does not allow to make."""
+    """Kind of finding that a fitted state does not allow."""
 
     kind: str
     feature: str
@@ -133,7 +133,7 @@ class CheckResult:
 @checkpointable
 @dataclass(frozen=True)
 class CellTally(Summary):
-    """Counts of the cells of a feature: by kind, and of present cells by the bins of the fitted state."""
+    """Counts of the cells of a feature, by kind and by bin."""
 
     rows: int
     missing: int
@@ -176,7 +176,7 @@ def compare_tallies(
 def tally_source(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, all_rows: bool = False
 ) -> tuple[int, dict[str, CellTally | str]]:
-    """Return the number of rows, and the counts of each feature, or the text of an error for the type of its column.
+    """Return the number of rows, and counts or errors by feature.
 
     With `all_rows`, the error is raised, and rows that a missing value drops are counted.
     """
@@ -217,7 +217,7 @@ def tally_parsed(
     *,
     encodes: bool = False,
 ) -> dict[str, CellTally]:
-    """Return the counts of each feature in a partition whose columns stay in `parsed`.
+    """Return the counts of each feature in a parsed partition.
 
     With `by_bin`, all cells or a sample are also counted in bins; weights and rows that a missing value drops are left
     out. `encodes` is as for `mask_cells`.
@@ -231,7 +231,7 @@ def tally_parsed(
 
 
 def merge_tallies(parts: Sequence[Mapping[str, CellTally | str]]) -> dict[str, CellTally | str]:
-    """Return the sum of the counts of all partitions by feature, or the first error."""
+    """Return the sum of counts by feature, or the first error."""
     return {name: functools.reduce(_add, (part[name] for part in parts)) for name in parts[0]}
 
 
@@ -252,7 +252,7 @@ def _tally_column(
     *,
     encodes: bool,
 ) -> CellTally:
-    """Return the counts of a column, of the rows in the mask `keep` (None: all rows), and in bins of all or some."""
+    """Return the counts of a column, of the rows in `keep`."""
     readable, *masks = mask_cells(name, feature, learned, parsed, encodes=encodes)
     if keep is not None:
         if not drops_missing(
@@ -273,7 +273,7 @@ def _tally_column(
 
 
 def _sample(column: pa.Array, by_bin: ByBin) -> pa.Array:
-    """Return a column, or a random sample of its cells: to count them all takes 12 ms for 1,000,000."""
+    """Return a column or a random sample, which takes less time."""
     size = max(_MIN_SAMPLE, len(column) // 64)
     if by_bin == "all" or len(column) <= size:
         return column
@@ -283,7 +283,6 @@ def _sample(column: pa.Array, by_bin: ByBin) -> pa.Array:
 
 
 def _find_range(feature: Contract, column: pa.Array) -> Range:
-    """Return the smallest and the largest value of a column of numbers or dates."""
     present = column.drop_null() if column.null_count else column
     if len(present) and not pa.types.is_list(column.type):
         numbers = plain_values(present.view(pa.int64()) if pa.types.is_timestamp(column.type) else present)
@@ -294,7 +293,7 @@ def _find_range(feature: Contract, column: pa.Array) -> Range:
 
 
 def _compare(name: str, feature: Contract, learned: Learned, tally: CellTally) -> Iterator[tuple[Finding, Shift]]:
-    """Yield the difference of each kind between a feature's rows and the rows of the fit, as a finding and a shift."""
+    """Yield the difference of each kind, as a finding and a shift."""
     seen, unseen = rows_seen(feature, learned), _count_rare(feature, learned)
     for kind, count, old, text in (
         ("missing", tally.missing - tally.unreadable, learned.missing - learned.invalid, "is missing"),
@@ -321,7 +320,7 @@ def _compare(name: str, feature: Contract, learned: Learned, tally: CellTally) -
 
 
 def _join_ends(counts: np.ndarray) -> np.ndarray:
-    """Return counts with the values outside the edges in the first and the last bin."""
+    """Return counts with values beyond the edges in the end bins."""
     inner = counts[1:-1].copy()
     inner[0] += counts[0]
     inner[-1] += counts[-1]
@@ -331,7 +330,7 @@ def _join_ends(counts: np.ndarray) -> np.ndarray:
 def _compare_range(
     name: str, feature: Contract, known: TrainingCounts, counts: np.ndarray, extent: Range
 ) -> tuple[Finding, Shift]:
-    """Return the share of values outside the range of the fit; an error if one is further away than its width.
+    """Return the share of values outside the range of the fit.
 
     Later dates are no difference if they follow on the range: the time between is at most its width, or a month. They
     are an error only if one is more than ten years further away.
@@ -353,7 +352,7 @@ def _compare_range(
 
 
 def _describe(kind: str, name: str, shift: Shift, text: str) -> Finding:
-    """Return a finding with the shares of a shift; `text` is what is true of the values."""
+    """Return a finding about a shift; `text` is true of the values."""
     share, expected = format_share(shift.share, 1), format_share(shift.expected, 1)
     severity: Severity = "error" if shift.psi > LARGE_SHIFT else "warning"
     text = f"{share} {text}; {expected} in the fit"
@@ -384,7 +383,7 @@ def _format(feature: Contract, value: float) -> str:
 
 
 def _count_rare(feature: Contract, learned: Learned) -> int | None:
-    """Return the training rows whose value another sample may lack; None if the fitted state does not show them.
+    """Return the rows whose value another sample may lack, or None.
 
     These are the values outside the vocabulary and the values of one or two training rows. Of tokens, it is a maximum.
     """
@@ -401,7 +400,7 @@ def _count_rare(feature: Contract, learned: Learned) -> int | None:
 
 
 def _find_unlearned(feature: Contract, learned: Learned) -> Iterator[str]:
-    """Yield the kinds of findings that the fitted state does not allow to make."""
+    """Yield the kinds of findings that the state does not allow."""
     if not feature._training_counts(learned):
         yield "values"
     if isinstance(getattr(learned.of_output(feature.outputs[0]), "vocabulary", None), Vocabulary) and (

@@ -55,7 +55,7 @@ def fold_columns(features: Mapping[str, Contract]) -> list[str]:
 
 
 def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> list[str | None]:
-    """Return the columns of groups of windows, None for windows without groups, whose order a split by time checks."""
+    """Return the group columns of windows that a split by time checks."""
     if not isinstance(split, TimeSplitter):
         return []
     return list(dict.fromkeys(group for feature in features.values() for group in feature._window_groups))
@@ -64,7 +64,7 @@ def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> 
 def unparsed_columns(
     features: Mapping[str, Contract], split: Splitter | None, balance: Balance | None = None, *, is_fitted: bool = False
 ) -> list[str]:
-    """Return the columns that are needed unparsed: for split, balance and folds, and to learn unless `is_fitted`."""
+    """Return the columns that are needed unparsed."""
     own = fold_columns(features) if is_fitted else learning_columns(features)
     series = filter(None, series_columns(features, split))
     return list(dict.fromkeys([*assignment_columns(split, balance), *own, *series]))
@@ -72,7 +72,7 @@ def unparsed_columns(
 
 @dataclass(frozen=True)
 class ContextPlan:
-    """The information from other partitions that tasks need, and the passes that collect it."""
+    """The information that tasks need from other partitions."""
 
     features: Mapping[str, Contract]  # the features that choose or impute training rows
     split: Splitter | None = None  # assigns rows to splits
@@ -81,7 +81,7 @@ class ContextPlan:
 
     @functools.cached_property
     def census(self) -> Pass:
-        """The pass that takes a census of each partition: borders for imputers, and counts for the split."""
+        """The pass that collects borders and counts for the split."""
         is_split = self.split is not None
         features = {
             name: one
@@ -97,7 +97,7 @@ class ContextPlan:
         return Pass("census", functools.partial(take_census, features, split_census), features, columns)
 
     def needs_census(self, source: Source) -> bool:
-        """Return whether row counts of partitions do not suffice for the split and for imputation."""
+        """Return whether row counts do not suffice."""
         counts_rows = self.split is not None and self.split.counts_rows and source.row_counts is None
         return bool(self.census.features or self.census.columns or counts_rows)
 
@@ -113,7 +113,7 @@ class ContextPlan:
     def make_contexts(
         self, reader: PartitionReader, census: Sequence[PartitionCensus] | None = None, progress: Progress | None = None
     ) -> list[PartitionContext]:
-        """Return the context of each partition, from `census` or in as few passes as possible."""
+        """Return the context of each partition."""
         source = reader.source
         if census is None and self.needs_census(source):
             census = run_pass(reader, self.census, advance=begin_stage(progress, "counting", source))
@@ -130,7 +130,7 @@ class ContextPlan:
         return self._add_folds(reader, contexts)
 
     def _add_folds(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return the contexts with the fold assignment of each feature that cross-fits.
+        """Return the contexts with the folds of features that cross-fit.
 
         The fold of a row depends neither on its split nor on features that drop rows: all rows of the source have one.
         """
@@ -151,24 +151,22 @@ class ContextPlan:
 
 
 def add_first_rows(contexts: Sequence[PartitionContext], rows: Sequence[int]) -> list[PartitionContext]:
-    """Return the contexts with the row number of each partition's first row; `rows` are the numbers of rows."""
+    """Return the contexts with the number of each first row."""
     starts = itertools.accumulate(rows, initial=0)
     return [replace(context, first_row=start) for context, start in zip(contexts, starts, strict=False)]
 
 
 def census_of_rows(rows: Iterable[int]) -> list[PartitionCensus]:
-    """Return the census of partitions with these numbers of rows, if no cell influences the split."""
+    """Return the census of partitions by their numbers of rows alone."""
     return [PartitionCensus(count, {}, RowCounts(count, count)) for count in rows]
 
 
 def _plan_split(
     reader: PartitionReader, split: Splitter, dropping: Mapping[str, Contract], census: Sequence[PartitionCensus]
 ) -> Sequence[PartitionAssignment]:
-    """Return the assignment of rows to splits of each partition; a split by time may read its columns again."""
+    """Return the assignment of rows to splits of each partition."""
 
     def read_again(function: Callable[[pa.Table, Any], Any]) -> list[Any]:
-        """Return the results of the function on the kept rows of each partition, in a separate pass."""
-
         def call(context: PartitionContext, parsed: Parsed, table: pa.Table) -> Any:
             return function(table, kept_rows(dropping, parsed.columns))
 
@@ -183,7 +181,7 @@ def exchange_borders(
     borders: Sequence[Mapping[str, Any]],
     contexts: Sequence[PartitionContext] | None = None,
 ) -> list[PartitionContext]:
-    """Turn the borders of all partitions, by feature, into border values for each partition, in its context."""
+    """Turn the borders of partitions into values in their contexts."""
     contexts = default_contexts(len(borders)) if contexts is None else contexts
     border_values = {
         name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
@@ -205,7 +203,7 @@ def exchange_borders(
 
 
 def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence[Any]) -> Sequence[Any]:
-    """Return the border values of each partition, as a mapping by split if the imputer fills each split separately."""
+    """Return the border values of each partition."""
     if not (imputer.per_split and isinstance(borders[0], dict)):
         return imputer.compute_border_values(borders)
     by_split = [imputer.compute_border_values([border[code] for border in borders]) for code in borders[0]]
@@ -219,7 +217,7 @@ def add_fold_numbers(
     columns: dict[str, CompletedColumn],
     training: np.ndarray,
 ) -> None:
-    """Add folds to the completed `columns` of features that cross-fit: from 1 for training rows, 0 for other rows."""
+    """Add folds to the columns of features that cross-fit, in place."""
     for name, assignment in context.cross_fit.items():
         if name in columns:
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)

@@ -44,7 +44,7 @@ def encode_source(
     source: Source,
     wrap: Callable[[MapPartition], MapPartition] = lambda encode: encode,
 ) -> dict[str, Any]:
-    """Return the encoded arrays of a source by output: NumPy for data in memory, otherwise lazy Dask arrays.
+    """Return the encoded arrays of a source by output.
 
     `wrap` is called with the function that encodes a partition, and returns the one to call instead.
     """
@@ -57,7 +57,7 @@ def encode_source(
 def tabulate_source(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, is_sparse: bool = False
 ) -> Any:
-    """Return all encoded features of a source as columns of one 2-D array, NumPy or lazy Dask, or a sparse matrix."""
+    """Return the encoded features of a source as one table."""
     features, reader = bind_features(features, source), PartitionReader(source)
     contexts = find_encoding_contexts(features, learned, reader)
     return _tabulate(reader, contexts, features, learned, features, is_sparse=is_sparse)
@@ -72,7 +72,7 @@ def tabulate_cross_fitted(
     *,
     is_sparse: bool = False,
 ) -> Any:
-    """Return the table of the features named by `inputs`, with training rows encoded as in datasets.
+    """Return the table with training rows encoded as in datasets.
 
     Features that cross-fit encode each training row by other folds, and imputers fill each split separately; `features`
     are all features, because dropped rows decide splits.
@@ -97,14 +97,13 @@ def _tabulate(
     *,
     is_sparse: bool,
 ) -> Any:
-    """Return the table of the features `inputs`, whose contexts may have splits, folds and borders."""
+    """Return the table of the features `inputs`."""
     learned = dict(learned)
 
     def combine(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return arrays if is_sparse else {"table": tabulate(inputs, learned, arrays)}
 
     def tabulate_partition(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
-        """Encode a partition, with splits and folds from its context, as one 2-D array unless the table is sparse."""
         splits = _assign_splits(context, features, parsed, table)
         completed = completed_columns(features, learned, context, parsed, table, splits=splits)
         all_rows = np.ones(parsed.rows, bool)
@@ -119,7 +118,7 @@ def _tabulate(
 def find_encoding_contexts(
     features: Mapping[str, Contract], learned: Mapping[str, Any], reader: PartitionReader
 ) -> partitions.Arguments:
-    """Return the context of each partition for encoding: border values for imputers, from a census if there are any."""
+    """Return the contexts of partitions for encoding."""
     contexts = default_contexts(reader.source.npartitions)
     work = _border_pass(features, learned)
     if not work.features:
@@ -134,7 +133,7 @@ def _border_pass(
     dropping: Mapping[str, Contract] = MappingProxyType({}),
     columns: Sequence[str] = (),
 ) -> Pass:
-    """Return the pass that collects the borders of features that impute across partitions, by split if assigned."""
+    """Return the pass that collects the borders of imputers."""
     border_features = {name: feature for name, feature in features.items() if feature.imputer is not None}
     states = {name: learned[name] for name in border_features}
     dropping = dict(dropping)
@@ -154,7 +153,7 @@ def _assign_splits(
 def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
-    """Return the row numbers with missing, unreadable and unseen cells of each feature, by kind."""
+    """Return row numbers by feature and kind of cells."""
     work = Pass("cells", functools.partial(find_cell_masks, features, dict(learned)), features)
     parts = run_pass(PartitionReader(source), work)
     joined = {name: map(np.concatenate, zip(*(part[name] for part in parts), strict=True)) for name in features}
@@ -171,7 +170,7 @@ def find_cell_masks(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return for each feature the masks of missing, unreadable and unseen cells of a partition."""
+    """Return masks of missing, unreadable and unseen cells."""
     del context, table
     return {name: mask_cells(name, feature, learned[name], parsed)[1:] for name, feature in features.items()}
 
@@ -179,7 +178,7 @@ def find_cell_masks(
 def mask_cells(
     name: str, feature: Contract, learned: Any, parsed: Parsed, *, encodes: bool = True
 ) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a parsed column, and masks of its missing, unreadable and unseen cells; it is removed from `parsed`.
+    """Return a parsed column, and masks of its cells by kind.
 
     Cells that the fitted state shows to be unreadable are missing in it. `encodes` False saves the time to encode
     columns whose unseen cells only their encoding shows.
@@ -209,18 +208,18 @@ _ENCODING_ERRORS = (
 
 
 def make_golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the golden rows of each feature: sample cells as text, and their encodings; rejected cells are omitted."""
+    """Return sample cells and their encodings, by feature."""
     return {name: _make_golden(name, feature, learned[name]) for name, feature in features.items()}
 
 
 def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
-    """Raise CorruptDatasetError unless a feature encodes its golden cells to the saved rows."""
+    """Raise CorruptDatasetError for another encoding of golden cells."""
     saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
     check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
 
 
 def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
-    """Return up to 8 sample cells of a feature and their encodings as JSON values; empty if none can be encoded."""
+    """Return up to 8 sample cells and their encodings as JSON values."""
     cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
     arrays = _try_encode(name, feature, learned, cells)
     if not arrays:
@@ -237,7 +236,7 @@ def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, An
 
 
 def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
-    """Return the encodings of cells by output; empty if a cell is rejected, or if JSON cannot represent a value."""
+    """Return the encodings of cells by output, or {} if one fails."""
     try:
         arrays = _encode(name, feature, learned, cells) if cells else {}
     except _ENCODING_ERRORS:

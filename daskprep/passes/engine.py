@@ -48,7 +48,7 @@ class Parser:
     def parse(
         self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int, table: pa.Table
     ) -> tuple[Parsed, pa.Table]:
-        """Return the parsed columns of a partition, and a table with the unparsed columns."""
+        """Return the parsed columns, and a table with unparsed ones."""
         for name in set(unparsed).intersection(source_columns(features)):
             if pa.types.is_string(kind := table[name].type) or pa.types.is_dictionary(kind):
                 # Otherwise features and split would each build a dictionary of the texts.
@@ -71,7 +71,7 @@ class PartitionReader:
         return partitions.Work(self.source, map_table, columns, (self.parser, one), contexts)
 
     def read(self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int) -> tuple[Parsed, pa.Table]:
-        """Return the parsed columns of one partition, and a table with the unparsed columns, read in this process."""
+        """Return one partition parsed, and its unparsed columns."""
         table = self.source._read(number, self.parser.columns(features, unparsed))
         return self.parser.parse(features, unparsed, number, table)
 
@@ -131,7 +131,7 @@ def default_contexts(count: int) -> list[PartitionContext]:
 
 
 def begin_stage(progress: Progress | None, stage: str, source: Source) -> Callable[[Any], None] | None:
-    """Start a stage of the progress bar and return the `advance` of a pass; None without a bar, to save the transfer.
+    """Start a stage of the progress bar; return the `advance` of a pass.
 
     Results of the pass are numbers of rows, or have an attribute `rows`.
     """

@@ -49,7 +49,7 @@ def bind_features(
 
 
 def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
-    """Return the features, with media paths relative to the folders of a source's files, or to the current folder.
+    """Return the features with media paths relative to a source.
 
     Boxes and keypoints are bound to the feature of their images.
     """
@@ -68,7 +68,7 @@ def learn_partitions(
     checkpoint: Checkpoint | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> tuple[list[PartitionCensus], list[dict[str, Learned]]]:
-    """Learn every feature from the summaries of all partitions, in one pass that also takes a census.
+    """Learn every feature in one pass, which also takes a census.
 
     Return the census of each partition, if there is a `census` or `advance`, and the states by feature: of all training
     rows, and with a split into folds also without each fold. The split reads `columns`.
@@ -94,14 +94,14 @@ def learn_partitions(
 
 
 def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
-    """Add summaries, which spill to files in `folder` beyond their memory limit."""
+    """Add summaries, which spill to files in `folder`."""
     return functools.reduce(operator.add, summaries).limit_memory(folder)
 
 
 def _learn(
     folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
 ) -> list[Learned]:
-    """Return the states of one feature from the summaries of its column: of all rows, then without each fold."""
+    """Return the states of a feature: of all rows, then by fold."""
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
         raise ColumnError(
@@ -114,12 +114,12 @@ def _learn(
 
 
 def _most_notable(feature: Contract, states: Sequence[Learned]) -> Learned:
-    """Return the state of all rows, or if it deserves no warning, the first one without a fold that does."""
+    """Return the first state that deserves a warning, or the first."""
     return next((state for state in states if state.invalid or feature.advice(state)), states[0])
 
 
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
-    """Warn once per advice, listing its columns, and once for the unreadable cells of all columns."""
+    """Warn once per advice, and once of unreadable cells."""
     advised: dict[str, dict[str, str]] = {}
     for name, state in learned.items():
         if state.invalid < state.rows and (advice := features[name].advice(state)):

@@ -44,7 +44,7 @@ def tabulate_losses(
     rows: Mapping[str, int],
     left_out: LeftOut,
 ) -> pd.DataFrame:
-    """Return the losses of encoded rows as a table, from counts and rows by split, and the rows left out."""
+    """Return the losses of encoded rows as a table."""
     # Only the fit opens files of images and audio: a sample of them.
     sampled = {
         name: {str(cause): round(n / learned[name].rows * rows["train"]) for cause, n in causes.items()}
@@ -59,7 +59,7 @@ def tabulate_losses(
 
 
 def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: int) -> LeftOut:
-    """Return the number of rows that columns left out beside the `kept` rows, from the table of rejects."""
+    """Return the number of rows that columns left out."""
     filled = [name for name, one in features.items() if getattr(one, "on_error", "") == "fill"]
     is_medium = pc.is_in(rejects["column"], pa.array(filled, pa.string()))
     is_filled = pc.and_(is_medium, pc.not_equal(rejects["reason"], "missing"))
@@ -70,7 +70,7 @@ def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: in
 
 
 def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
-    """Return the number of cells of each feature and cause that has any; a row counts once per copy."""
+    """Return the number of cells of each feature and cause."""
     return {
         name: {str(cause): int(repeats[mask].sum()) for cause, mask in sorted(causes.items()) if mask.any()}
         for name, causes in masks.items()
@@ -78,7 +78,7 @@ def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
 
 
 def tabulate_learned_losses(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> pd.DataFrame:
-    """Return the losses of the training rows, as far as their fit counted them."""
+    """Return the losses of training rows that the fit counted."""
     losses: list[tuple[str, str, str, int, float]] = []
     for name, feature in features.items():
         state = learned[name]
@@ -95,7 +95,7 @@ def tabulate_learned_losses(features: Mapping[str, Contract], learned: Mapping[s
 
 
 def _lossy(features: Mapping[str, Contract], counts: Mapping[str, LossCounts]) -> Iterator[tuple[str, str, str, int]]:
-    """Yield feature, split, cause and cells of each loss; missing cells that stay missing, or are marked, are none."""
+    """Yield feature, split, cause and cells of each loss."""
     for split, own in counts.items():
         for name, causes in own.items():
             feature = features.get(name)
@@ -116,7 +116,7 @@ def warn_about_losses(
     rows: Mapping[str, int] | None = None,
     call: str = "",
 ) -> None:
-    """Warn with one line about the largest losses of at least `MIN_SHARE`, and about all labels that are not readable.
+    """Warn with one line about the largest losses.
 
     `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the fit has seen the
     training rows, and has warned about their unreadable cells. `compared`: unknown values of other rows are compared

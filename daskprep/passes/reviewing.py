@@ -26,10 +26,9 @@ OnFindings = Literal["warn", "raise", "ignore"]
 
 
 class CountedCells:
-    """Counts of the cells of rows in memory, which a pass makes beside its results."""
+    """Counts of cells in memory, which a pass makes beside its results."""
 
     def __init__(self, features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> None:
-        """Rows that are not in memory are not counted, because lazy results are computed later."""
         self.features, self.learned, self._counts = features, learned, source.in_memory
         self._parts: list[Mapping[str, CellTally]] = []
 
@@ -46,7 +45,7 @@ class CountedCells:
         return call
 
     def warn(self, caller: str) -> None:
-        """Warn once about cells that are unseen, missing or unreadable far more often than in the fit."""
+        """Warn once about cells that are rarer in the fit."""
         if self._parts:
             warn_about_cells(caller, self.features, self.learned, merge_tallies(self._parts))
 
@@ -54,7 +53,7 @@ class CountedCells:
 def encode_new_rows(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, inputs: Mapping[str, Contract]
 ) -> dict[str, Any]:
-    """Return the arrays of all features; of rows in memory, without targets with a missing label that nothing replaces.
+    """Return the arrays of all features, without absent labels.
 
     A target with "drop_row" has no replacement, since a write would leave the row out.
     """
@@ -92,14 +91,14 @@ def encode_new_rows(
 
 @memoize
 def require_labels(feature: Contract, learned: Learned) -> Learned:
-    """Return the fitted state of a target, without a fill value if rows without a label are dropped."""
+    """Return the state of a target without a fill value."""
     return replace(learned, fill_value=None) if drops_missing(feature) else learned
 
 
 def warn_about_cells(
     caller: str, features: Mapping[str, Contract], learned: Mapping[str, Any], tallies: Mapping[str, CellTally | str]
 ) -> None:
-    """Warn about columns that are unseen, missing or unreadable far more often than in the fit."""
+    """Warn about columns with many more such cells than the fit."""
     frequent = {
         name: one
         for name, one in features.items()
@@ -121,7 +120,7 @@ def warn_about_cells(
 def with_tallies(
     census: Pass, features: Mapping[str, Contract], learned: Mapping[str, Any], on_findings: OnFindings | None
 ) -> Pass:
-    """Return the pass that takes a census, with the counts of cells that `review_rows` needs."""
+    """Return a census with the counts that `review_rows` needs."""
 
     def take(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
         tallies = tally_parsed(features, learned, parsed, None if on_findings is None else "sample")
@@ -137,7 +136,7 @@ def review_rows(
     learned: Mapping[str, Any],
     census: Sequence[PartitionCensus],
 ) -> dict[str, Any]:
-    """Report differences of the rows that are written, and return the learned states.
+    """Report differences of written rows; return the states.
 
     None: warn as `encode` does. Otherwise rows are appended: report all findings, and move the ranges of the states.
     """
@@ -169,7 +168,7 @@ def _describe(features: Mapping[str, Contract], finding: Finding) -> str:
 
 
 def find_ranges(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
-    """Return fitted states whose ranges include the rows of a source, which is read if there are `features`."""
+    """Return fitted states whose ranges include a source."""
     features = bind_features(features, source)
 
     def tally(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, CellTally]:
@@ -190,7 +189,7 @@ def _move_ranges(learned: Mapping[str, Any], tallies: Mapping[str, CellTally | s
 
 
 def _extend(learned: Mapping[str, Any], ranges: Mapping[str, Range]) -> dict[str, Any]:
-    """Return fitted states whose first and last edge enclose these ranges of numbers and dates."""
+    """Return fitted states whose first and last edges enclose ranges."""
     moved = dict(learned)
     for name, extent in ranges.items():
         if edges := getattr(learned[name], "value_edges", None):

@@ -23,7 +23,7 @@ from daskprep.storage.files import Folder
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """The rows to learn from and to compare, in the passes before rows are encoded."""
+    """The rows to learn from and to compare, before encoding."""
 
     features: Mapping[str, Contract]
     split: Splitter | None = None

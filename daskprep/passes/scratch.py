@@ -34,7 +34,6 @@ class ScratchFragment(Fragment):
     name: str
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the file; with parsed columns also the texts of their unreadable cells, if any."""
         data = self.folder.read_buffer(self.name)
         content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema
@@ -50,13 +49,13 @@ def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "outputs"]
 
 
 def parsing_checkpoint(folder: Folder, name: str) -> Checkpoint:
-    """Return the checkpoint of a pass by name; a result in it is valid only while the parsed rows exist."""
+    """Return the checkpoint of a pass, valid with its parsed rows."""
     return Checkpoint(folder, name, functools.partial(scratch_name, "parsed"))
 
 
 @dataclass(frozen=True)
 class SpillingParser(Parser):
-    """Parses `features` and saves them in `folder`, with `columns` unparsed, whichever of them a pass needs."""
+    """Parses `features` and saves them in `folder`, with `columns`."""
 
     features: Mapping[str, Contract]
     unparsed: Sequence[str]
@@ -75,7 +74,7 @@ class SpillingParser(Parser):
 
 
 def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table) -> None:
-    """Write the parsed columns of a partition, their unreadable cells, and columns of the source."""
+    """Write the parsed columns of a partition, and unparsed ones."""
     columns: dict[str, Any] = {_PARSED + name: column for name, column in parsed.columns.items()}
     for name, cells in parsed.unreadable.items():
         positions = np.full(parsed.rows, -1, np.int64)
@@ -90,7 +89,7 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
 
 
 class ScratchParser(Parser):
-    """Takes parsed columns, and columns of the source, from the table of a `ScratchFragment`."""
+    """Takes columns from the table of a `ScratchFragment`."""
 
     def columns(self, features: Mapping[str, Contract], unparsed: Sequence[str]) -> list[str]:
         return _scratch_columns(features, unparsed)
@@ -98,7 +97,6 @@ class ScratchParser(Parser):
     def parse(
         self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int, table: pa.Table
     ) -> tuple[Parsed, pa.Table]:
-        """Return the parsed columns in the table of a scratch file, and a table of its columns of the source."""
         columns, unreadable, source = {}, {}, {}
         for name in table.column_names:
             column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
@@ -117,18 +115,18 @@ class ScratchParser(Parser):
 def scratch_reader(
     folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]
 ) -> PartitionReader:
-    """Return a reader of parsed partitions; `rows` are their numbers of rows, `names` and `columns` what was saved."""
+    """Return a reader of parsed partitions."""
     fragments = [ScratchFragment(count, 0, folder, scratch_name("parsed", i)) for i, count in enumerate(rows)]
     return PartitionReader(FragmentListSource(_scratch_columns(names, columns), fragments), ScratchParser())
 
 
 def _scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """Return the names in scratch files of the parsed cells of features, `names`, and of `columns` of the source."""
+    """Return the names in scratch files of features and columns."""
     return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
 def save_table(folder: Folder, name: str, table: pa.Table, open_writer: Any = pa.ipc.new_stream) -> None:
-    """Write a table with its checksum as an Arrow stream, or in the format of `open_writer`."""
+    """Write a table with its checksum as an Arrow stream or file."""
     with write_with_checksum(folder, name) as write, open_output(write) as out, open_writer(out, table.schema) as file:
         file.write_table(table)
 

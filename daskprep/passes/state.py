@@ -75,7 +75,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
         ) -> None: ...
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet next to the file.
+        """Write parameters and fitted state as JSON.
 
         The file also contains digests of the state and a few encoded rows, which `load` checks.
         """
@@ -84,7 +84,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
-        """Load the Preprocessor in a file of `save`. No Python objects are unpickled, and no code is evaluated.
+        """Load the Preprocessor in a file of `save`, without pickle.
 
         Raise `CorruptDatasetError` if the file was altered, and `ConfigError` if it does not exist.
 
@@ -99,7 +99,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
         return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the parameters, and the files of `save` for each fitted state: for skops, and in pickles.
+        """Return the parameters, and the files of each fitted state.
 
         Raise ConfigError for a fitted state that JSON cannot represent.
         """
@@ -124,7 +124,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
         return _unpickle, (type(self), state)
 
     def _restore_attributes(self, state: Mapping[str, Any], *, trusted: bool) -> None:
-        """Set the attributes of a state of `__getstate__`; CorruptDatasetError if its fitted state was altered."""
+        """Set the attributes of a state of `__getstate__`."""
         vars(self).update({name: value for name, value in state.items() if name != "files_"})
         restored = [
             _restore_targets(state_from_files(files.__getitem__, _PICKLED), trusted=trusted)
@@ -144,7 +144,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
         return state
 
     def to_state(self) -> dict[str, Any]:
-        """Return the result of `to_dict` with `Vocabulary` objects, since vocabularies may have millions of tokens."""
+        """Return the result of `to_dict` with `Vocabulary` objects."""
         if hasattr(self, "learned_"):
             return self._state(self.features_, self.split, self.learned_)
         return self._state(self._validate_features(), self.split, None)
@@ -152,7 +152,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
     def _state(
         self, features: Mapping[str, Feature], split: Any, learned: Mapping[str, Learned] | None
     ) -> dict[str, Any]:
-        """Return the result of `to_state` for features, a split, and learned states; None: not fitted."""
+        """Return the result of `to_state` for features and states."""
         feature_states = {}
         for name, feature in features.items():
             feature_states[name] = {"type": feature.kind, "params": feature_params(name, feature)}
@@ -174,7 +174,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], *, trusted: bool = False) -> Self:
-        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote.
+        """Create a Preprocessor from `to_dict`, `to_state` or a file.
 
         `trusted` is as for `load`.
         """
@@ -198,7 +198,7 @@ class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
 def _restore_targets(
     state: Mapping[str, Any], *, trusted: bool
 ) -> tuple[dict[str, Feature], dict[str, Learned], tuple[str, ...]]:
-    """Return the features and learned states of a state, as `restore`, and the names of its targets."""
+    """Return the features, learned states and targets of a state."""
     if not trusted:
         state = _mark_paths(state, _MODEL_PARAMETERS, UntrustedModelName)
         state = _mark_paths(state, _FUNCTION_PARAMETERS, UntrustedPath)
@@ -212,14 +212,14 @@ def _restore_targets(
 
 
 def _unpickle(kind: type[Any], state: dict[str, Any]) -> Any:
-    """Return the Preprocessor of a pickle, which trusts what its file names, since a pickle may run any code."""
+    """Return the Preprocessor of a pickle, which may run any code anyway."""
     prep = object.__new__(kind)
     prep._restore_attributes(state, trusted=True)
     return prep
 
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
-    """Return a feature's parameters as JSON values; raise ConfigError for a parameter that JSON cannot represent."""
+    """Return a feature's parameters as JSON values."""
     raw_parameters: dict[str, Any] = feature.get_params(deep=False)
     params = {key: to_json_value(value, f'feature "{name}": {key}') for key, value in raw_parameters.items()}
     if params.get("handle_unknown") == "unk":
@@ -230,15 +230,14 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
 
 
 def mark_received_paths(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with its names of files, folders and URLs as `UntrustedPath`, which code must refuse to open."""
+    """Return a state whose paths code must refuse to open."""
     return _mark_paths(state, _PATH_PARAMETERS, UntrustedPath)
 
 
 def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type[str]) -> dict[str, Any]:
-    """Return a state with the string values of the parameters `names` as `path_type`, unless already marked."""
+    """Return a state with the parameters `names` as `path_type`."""
 
     def mark_values(values: Any) -> Any:
-        """Return parameters with their path values marked, or `values` itself if there are none."""
         if not isinstance(values, Mapping) or names.isdisjoint(values):
             return values
         marked = {key: path_type(values[key]) for key in names & values.keys() if type(values[key]) is str}
@@ -253,7 +252,7 @@ def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
-    """Return the features of a state and their learned states by name; no learned states if it was not fitted.
+    """Return the features and the learned states of a state by name.
 
     Raise `CorruptDatasetError` for a state that was altered.
     """
@@ -276,7 +275,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
 
 
 def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
-    """Return the feature of a saved state; raise an error for invalid or unknown parameters."""
+    """Return the feature of a saved state."""
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
             f'feature "{name}": no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
@@ -304,7 +303,7 @@ def _names_files(*sections: Mapping[str, Any]) -> bool:
 
 
 def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
-    """Return the learned state of a feature; raise CorruptDatasetError if it is inconsistent."""
+    """Return the learned state of a feature."""
     try:
         learned = feature.learned_type.from_dict(state)
         rows = rows_seen(feature, learned)
@@ -319,7 +318,7 @@ def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> L
 
 
 def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) -> None:
-    """Write a state as JSON at `path`, atomically, and its large vocabularies in a folder next to it.
+    """Write a state as JSON at `path`, atomically.
 
     `golden` has golden rows by feature: example cells with their encoded values, to verify the encoding after loading.
     """
@@ -332,7 +331,7 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
 
 def _make_files(name: str, state: Mapping[str, Any], golden: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files of a saved state, bytes by name: large vocabularies, and last the JSON, called `name`."""
+    """Return the files of a saved state, the JSON last."""
     slim, vocabularies = _extract_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
     features = {
         key: {
@@ -347,7 +346,7 @@ def _make_files(name: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
 
 
 def read_state(path: str) -> dict[str, Any]:
-    """Return the state that `write_state` wrote at `path`, with `Vocabulary` objects.
+    """Return the state that `write_state` wrote at `path`.
 
     Raise ConfigError if there is no file, CorruptDatasetError if it is damaged or over 1 GiB.
     """
@@ -365,7 +364,7 @@ def read_state(path: str) -> dict[str, Any]:
 
 
 def open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
-    """Return the folder of a path or URL, and the file name in it; raise ConfigError for a path without a name.
+    """Return the folder of a path or URL, and the file name in it.
 
     With `follow_links`, files that are read from the folder may be links.
     """
@@ -377,7 +376,7 @@ def open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder
 
 
 def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files of a state in a dataset, bytes by name: metadata.json, and vocabularies too large for it.
+    """Return the files of a state in a dataset, bytes by name.
 
     They are in the format of `to_dict`, without digests and golden rows: the manifest of the dataset has checksums.
     """
@@ -388,7 +387,7 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
 def state_from_files(
     read: Callable[[str], bytes], name: str = METADATA, parsed: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the state in the files of `state_files`; ``read(name)`` returns the bytes of a file.
+    """Return the state in the files of `state_files`.
 
     `parsed` is the content of the file `name`; None: read and parse it.
     """
@@ -399,7 +398,7 @@ def state_from_files(
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
-    """Return the JSON of a state, a line per feature; raise ConfigError for paths from an untrusted dataset."""
+    """Return the JSON of a state, a line per feature."""
     _check_path_parameters(state)
     # One line per feature: indented JSON takes ten times as long. Keys are not sorted: the order of features and ids
     # is part of the state, and the same for equal states.
@@ -410,7 +409,7 @@ def _to_bytes(state: Mapping[str, Any]) -> bytes:
 
 
 def _check_path_parameters(state: Mapping[str, Any]) -> None:
-    """Raise ConfigError for names from a dataset that is not trusted: when read again, they would seem trusted."""
+    """Raise ConfigError for names from an untrusted dataset."""
     for name, feature in state["features"].items():
         for section in feature.values():
             for key in sorted(_PATH_PARAMETERS & section.keys()) if isinstance(section, Mapping) else ():
@@ -418,7 +417,7 @@ def _check_path_parameters(state: Mapping[str, Any]) -> None:
 
 
 def _to_json(value: Any) -> str:
-    """Return a value as compact JSON; a `Vocabulary` in it is written by its own `to_json`."""
+    """Return a value as compact JSON, with vocabularies in it."""
     if next(_find_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     fields = [f"{_to_json(key)}:{_to_json(item)}" for key, item in value.items() if not isinstance(item, Vocabulary)]
@@ -429,7 +428,7 @@ def _to_json(value: Any) -> str:
 def _extract_vocabularies(
     state: Mapping[str, Any], folder: str, as_json: Callable[[Vocabulary], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return a state without large vocabularies, and their files in `folder`, bytes by name.
+    """Return a state without large vocabularies, and their files.
 
     Large vocabularies are replaced by the names of their files, and small ones by ``as_json(vocabulary)``.
     """
@@ -439,7 +438,6 @@ def _extract_vocabularies(
     names = {key_path: name for (key_path, _), (name, _) in zip(large, files, strict=True)}
 
     def slim(value: Any, key_path: KeyPath = ()) -> Any:
-        """Return a value without vocabularies: names of files replace large ones, JSON the small ones."""
         if not isinstance(value, Mapping):
             return value
         if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):

@@ -64,7 +64,7 @@ class PartitionContext:
 @checkpointable
 @dataclass(frozen=True)
 class PartitionCensus:
-    """Counts and borders of one partition, for the contexts of other partitions."""
+    """Counts and borders of one partition, for the contexts of others."""
 
     rows: int
     borders: Mapping[str, Any]  # by feature, the result of `NeighbourImputer.find_border`
@@ -79,7 +79,7 @@ class PartitionCensus:
 
 @dataclass(frozen=True)
 class UnreadableCells:
-    """Present but unreadable cells of one column: their row numbers, ascending, and their texts."""
+    """Present but unreadable cells of a column: rows and texts."""
 
     rows: np.ndarray
     texts: pa.Array
@@ -99,7 +99,7 @@ class UnreadableCells:
 
 
 def _replace_nan(cell: Any) -> Any:
-    """Return a cell, or a nested list, with None for NaN: pandas turns nulls in object columns into NaN."""
+    """Return a cell or nested list with None for NaN, as pandas has it."""
     return [_replace_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
 
 
@@ -115,26 +115,26 @@ class Parsed:
 
 
 class CompletedColumn(NamedTuple):
-    """A parsed column with imputed cells, and which of them were missing, if the feature indicates it."""
+    """A parsed column with imputed cells, and which were missing."""
 
     cells: pa.Array
     is_missing: pa.Array | None
 
 
 def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
-    """Return a feature's imputer if it already fills cells during learning, else None."""
+    """Return a feature's imputer if it fills cells in a fit, else None."""
     imputer = feature.imputer
     return imputer if imputer is not None and imputer.used_in_fit else None
 
 
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
-    """Return the columns that the features read, followed by `others`, without duplicates."""
+    """Return the columns that the features read, then `others`."""
     columns = [column for name, feature in features.items() for column in feature.reads(name)]
     return list(dict.fromkeys([*columns, *others]))
 
 
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
-    """Return the columns, such as targets, that features learn from in addition to their own, without duplicates."""
+    """Return columns, such as targets, that features learn from."""
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
@@ -144,7 +144,7 @@ def select_dropping_features(features: Mapping[str, AnyFeature]) -> dict[str, An
 
 
 def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
-    """Return the parsed columns of all features, with their unreadable cells and cell types; errors name the column."""
+    """Return the parsed columns of all features."""
     columns, unreadable, cell_types = {}, {}, {}
     for name, feature in features.items():
         with column_error_context(name):
@@ -163,7 +163,7 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
 
 
 def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
-    """Return the cells that are present in the raw column and missing in the parsed one, None if there are none."""
+    """Return the raw cells that parsing lost, or None."""
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
@@ -174,7 +174,7 @@ def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells 
 
 
 def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
-    """Return a mask of the rows that features with "drop_row" keep; None: all rows."""
+    """Return a mask of the rows that "drop_row" keeps; None: all."""
     keep = None
     for name, feature in features.items():
         if drops_missing(feature) and columns[name].null_count:
@@ -195,7 +195,7 @@ def take_census(
     parsed: Parsed,
     table: pa.Table,
 ) -> PartitionCensus:
-    """Collect what other partitions need to choose and impute training rows: the split's census, and borders."""
+    """Collect the split's census, and borders."""
     keep = kept_rows(features, parsed.columns)
     split_census = None if take_split_census is None else take_split_census(table, keep)
     return PartitionCensus(parsed.rows, collect_borders(features, parsed), split_census)
@@ -207,7 +207,7 @@ def collect_borders(
     learned: Mapping[str, Any] | None = None,
     splits: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return the border values of one partition by feature, to fill cells of other partitions.
+    """Return the border values of one partition by feature.
 
     They are for learning, or for encoding with the fitted states in `learned`. With `splits`, imputers that fill within
     each split return borders by split.
@@ -231,7 +231,7 @@ def collect_borders(
 
 
 def _mask_hidden(imputer: NeighbourImputer, splits: np.ndarray, code: int) -> np.ndarray:
-    """Return a mask of the rows that rows of the split `code` do not see; all see rows in no split."""
+    """Return a mask of rows that rows of the split do not see."""
     in_other_split = splits > code if imputer.sees_earlier_splits else splits != code
     hidden: np.ndarray = in_other_split & (splits != DROPPED)
     return hidden
@@ -240,7 +240,7 @@ def _mask_hidden(imputer: NeighbourImputer, splits: np.ndarray, code: int) -> np
 def complete_column(
     imputer: NeighbourImputer, known: pa.Array, border_value: Any, learned: Any, splits: np.ndarray | None
 ) -> pa.Array:
-    """Return the cells with missing ones imputed, for each split apart if borders were collected by split."""
+    """Return the cells with missing ones imputed, by split if needed."""
     if splits is None or not len(splits) or not (imputer.per_split and isinstance(border_value, dict)):
         return imputer.complete(known, border_value, learned)
     completed = [
@@ -256,7 +256,7 @@ def complete_column(
 def summarize_columns(
     features: Mapping[str, Contract], context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Summarize the training rows by feature, and count the rows of each split; folds are not counted.
+    """Summarize training rows by feature, and count rows by split.
 
     Columns are removed from `parsed`; the split reads columns of `table`.
     """
@@ -310,7 +310,7 @@ def summarize_columns(
 
 
 def _decodable_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
-    """Return a mask of the rows that ``on_error="drop"`` keeps in their splits; None: all rows."""
+    """Return a mask of the rows with decodable files; None: all."""
     masks = [mask for name, one in features.items() if (mask := one._find_decodable(columns[name])) is not None]
     return np.all(masks, axis=0) if masks and not np.all(masks) else None
 
@@ -322,7 +322,7 @@ def _count_subsets(
     *,
     include_dropped: bool,
 ) -> list[tuple[int, int, UnreadableCells | None]]:
-    """Return for each subset of rows the numbers of cells and of missing cells, and the unreadable cells.
+    """Return cells, missing and unreadable cells by subset.
 
     With `include_dropped`, the last subset counts the cells of all rows and other subsets count none, because dropped
     rows belong to no split.
@@ -338,7 +338,7 @@ def _count_subsets(
 
 
 def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:
-    """Count distinct cells of the selected rows for "fill_with_mode"; None for other strategies."""
+    """Count distinct cells for "fill_with_mode", or None."""
     if feature.missing_value_strategy != "fill_with_mode":
         return None
     selected = parsed if rows is None else parsed.take(pa.array(rows))
@@ -347,7 +347,7 @@ def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -
 
 
 def _collect_rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
-    """Return unreadable cells as Rejects; raise RejectedValueError for invalid="raise"."""
+    """Return unreadable cells as Rejects, or raise for the first."""
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":
@@ -365,7 +365,7 @@ def encode_columns(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    """Encode all rows of every column, also rows that a write would drop; columns are removed from `parsed`."""
+    """Encode all rows of every column, also those to drop."""
     columns = completed_columns(features, learned, context, parsed, table)
     return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool)))
 
@@ -379,7 +379,7 @@ def completed_columns(
     missing_codes: dict[str, np.ndarray] | None = None,
     splits: np.ndarray | None = None,
 ) -> dict[str, CompletedColumn]:
-    """Return parsed columns with missing cells imputed from neighbors, by fitted state and context.
+    """Return parsed columns with cells imputed from neighbors.
 
     Cells that the fitted state shows to be unreadable become missing. Columns are removed from `parsed`. With `splits`,
     imputers fill each split separately if borders were collected by split. `missing_codes` is filled in: by feature, an
@@ -428,7 +428,7 @@ def encoded_outputs(
     missing_codes: Mapping[str, np.ndarray] | None = None,
     losses: LossMasks | None = None,
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the encoded arrays of the kept rows by output, feature by feature; columns are removed from `columns`.
+    """Yield the encoded arrays of the kept rows by output.
 
     With `keep_media_cells`, media are yielded as undecoded cells: a write decodes them in its parts. `losses` is filled
     in: by feature and cause, a mask of the kept rows, whose codes from `completed_columns` are `missing_codes`.
@@ -455,7 +455,7 @@ def encoded_outputs(
 
 
 def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) -> Mapping[Loss, np.ndarray]:
-    """Return losses by cause, together with missing and unreadable cells, which have no other losses."""
+    """Return losses by cause, with missing and unreadable cells."""
     if codes is None:
         return losses
     present, replaced = codes == 0, codes == 3
@@ -466,7 +466,7 @@ def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) ->
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
-    """Encode a completed column, and fill its remaining missing cells with the encoded fill value."""
+    """Encode a completed column, and fill its missing cells."""
     keeps = keeps_missing(feature)
     encoded = check_outputs(feature, feature.encode(parsed, learned), len(parsed))
     check_same_layout(feature, "encode", encoded, empty_arrays(feature, learned))

@@ -23,14 +23,14 @@ Invalid = Literal["missing", "raise"]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Parameters:
-    """Parameters of every type. Each type declares its own next to its row encoder, and its feature inherits them."""
+    """Parameters of every type, which its row encoder declares."""
 
     missing_indicator: bool = later(False, rows=True)
     invalid: Invalid = "missing"
     column: str | None = None
 
     def reads(self, name: str) -> list[str]:
-        """Return the columns that a feature with this name reads, its main column first: arguments of `parse`."""
+        """Return the columns that a feature reads, its main one first."""
         return [self.column or name]
 
 
@@ -103,7 +103,7 @@ class RowEncoder(ABC):
         """Return the value of a cell, in a form that `to_arrays` takes; None if it is missing or unreadable."""
 
     def read_fill(self, fill: Any) -> Any:
-        """Return the value of the learned fill value, which replaces missing cells."""
+        """Return the value of the learned fill value."""
         return self.read(fill)
 
     @abstractmethod
@@ -111,16 +111,16 @@ class RowEncoder(ABC):
         """Return the arrays of values from `read`, without None, by the suffix of the output."""
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return an encoded array in the form of batches: floats unchanged, other types as int64."""
+        """Return an encoded array in the form of batches."""
         return encoded if encoded.dtype.kind == "f" else encoded.astype(np.int64)
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Return values with None replaced by neighboring values for "ffill" and "bfill"; otherwise `values` itself."""
+        """Return values filled by "ffill" and "bfill"."""
         strategy = self.params.missing_value_strategy
         return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
     def encode(self, rows: RowMappings) -> Arrays:
-        """Return arrays by the suffix of the output, missing values imputed; "_missing" has the missing indicator.
+        """Return arrays by the suffix of the output, with values imputed.
 
         Raise KeyError if a row lacks one of `columns`, RejectedValueError for a cell that cannot be read or imputed.
         """
@@ -148,7 +148,7 @@ class RowEncoder(ABC):
             raise RejectedValueError(f'column "{self.column}"{where}: {error}; correct the cell') from error
 
     def report(self, rows: RowMappings) -> CellReport:
-        """Return missing, unreadable and unseen cells by kind and row number, as `cell_counts` of a Preprocessor.
+        """Return missing, unreadable and unseen cells by row number.
 
         Cells with other losses are listed by cause. Unreadable cells are missing too. A kind without cells is left out.
         Infinities and NaN are text.
@@ -168,19 +168,19 @@ class RowEncoder(ABC):
         return {kind: cells for kind, cells in flagged.items() if cells}
 
     def losses(self, cell: Any) -> Sequence[str]:
-        """Return why the encoding of a readable cell lacks information: "cut", "clipped" or "rounded"."""
+        """Return "cut", "clipped" or "rounded" if a cell loses information."""
         return ()
 
     def is_unseen(self, cell: Any) -> bool:
-        """Return whether a readable cell has a category or token outside the vocabulary."""
+        """Return whether a cell has a token that the vocabulary lacks."""
         return False
 
     def count_unseen(self, values: list[Any]) -> int:
-        """Return how many of the values from `read` have a category or token outside the vocabulary."""
+        """Return how many values have a token that it lacks."""
         return 0
 
     def count_outside(self, values: list[Any], low: Any, high: Any) -> int:
-        """Return how many of the values from `read` are below the smallest or above the largest value of the fit."""
+        """Return how many values are outside the range of the fit."""
         count = 0
         for value in values:  # faster than a generator
             if value is not None and not low <= value <= high:
@@ -197,7 +197,7 @@ class RowEncoder(ABC):
         return [row[column] for row in rows]
 
     def _find_failing(self, rows: RowMappings) -> str:
-        """Return the first of several rows whose cell raises an error, for the message; "" without one."""
+        """Return the first row that raises an error, for the message."""
         for number, row in enumerate(rows if len(rows) > 1 else ()):
             try:
                 self._read_present(self.cells([row])[0])
@@ -212,7 +212,7 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
-        """Return values with None imputed; RejectedValueError without a fill value, or for an unreadable cell."""
+        """Return values with None imputed."""
         if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):
@@ -237,12 +237,12 @@ class VocabularyValues:
 
 
 def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:
-    """Return the texts that mark missing cells, from the parameter `null_values`, stripped of white space."""
+    """Return the stripped texts that mark missing cells."""
     return frozenset(text.strip() for text in params.get("null_values") or ())
 
 
 def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
-    """Return values with None replaced by the value before ("ffill") or after it ("bfill"), else on the other side."""
+    """Return values with None replaced by the one before or after."""
     filled = list(values)
     order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
     last = next((filled[i] for i in order if filled[i] is not None), None)
@@ -252,5 +252,5 @@ def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
 
 
 def smallest_uint(count: int) -> np.dtype[Any]:
-    """Return the smallest unsigned NumPy dtype that holds every id from 0 to `count` - 1."""
+    """Return the smallest unsigned dtype for `count` ids."""
     return np.min_scalar_type(max(count - 1, 0))

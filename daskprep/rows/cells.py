@@ -44,7 +44,7 @@ def is_missing(cell: Any) -> bool:
 
 
 def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
-    """Raise ColumnError if a cell has one of the types `kinds`; `noun` names the expected value.
+    """Raise ColumnError for a cell of one of these types.
 
     A time of day with a zone is exempt: Arrow has no type for it, so columns of it are text.
     """
@@ -53,7 +53,7 @@ def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
 
 
 def number_of(cell: Any) -> float | None:
-    """Return a number, or the number in plain decimal text, as a finite float; None for missing and other cells."""
+    """Return a number, or a plain decimal text, as a finite float, or None."""
     kind = type(cell)
     if kind is float:
         return cell if math.isfinite(cell) else None
@@ -65,7 +65,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def _number_of_other(cell: Any) -> float | None:
-    """Return the number of a cell of a rarer type, such as a Decimal; raise ColumnError for dates and times."""
+    """Return the number of a cell of a rarer type, such as a Decimal."""
     reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
         return _to_double(cell or 0)  # Arrow's decimals have no negative zero
@@ -75,7 +75,7 @@ def _number_of_other(cell: Any) -> float | None:
 
 
 def _to_double(cell: Any) -> float | None:
-    """Return a number, or numeric text, as float; None if it is infinite, NaN, or too large for a double."""
+    """Return a number or numeric text as float; None if not finite."""
     try:
         number = float(cell)
     except OverflowError:
@@ -84,7 +84,7 @@ def _to_double(cell: Any) -> float | None:
 
 
 def _parse_plain_number(text: str) -> float | None:
-    """Return the number of a text in plain notation, such as "1.5e3"; None for other texts."""
+    """Return the number of a text such as "1.5e3", or None."""
     stripped = text.strip()
     if NUMBER_PATTERN.fullmatch(stripped) is None:
         text.encode()  # UnicodeError for text that Arrow would reject
@@ -93,7 +93,7 @@ def _parse_plain_number(text: str) -> float | None:
 
 
 def text_of(cell: Any) -> str | None:
-    """Return the canonical text of a cell, None if it is missing; raise UnicodeError if UTF-8 cannot encode it."""
+    """Return the canonical text of a cell, None if it is missing."""
     kind = type(cell)
     if kind is str:
         if not cell.isascii():
@@ -108,7 +108,7 @@ def text_of(cell: Any) -> str | None:
 
 @functools.singledispatch
 def _text_of_other(cell: Any) -> str:
-    """Return the text of a cell that is not missing, by its type; raise ColumnError for types without one."""
+    """Return the text of a cell by its type."""
     remedy = "use Set, Sequence or Vector" if isinstance(cell, LIST_TYPES) else "convert it first"
     raise ColumnError(
         f"holds a value of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
@@ -116,7 +116,7 @@ def _text_of_other(cell: Any) -> str:
 
 
 def _text_of_float(cell: Any) -> str:
-    """Return integers below 1e76 as digits, other floats as shortest decimals, or with an exponent."""
+    """Return integers below 1e76 as digits, others in shortest form."""
     value = float(cell)
     if value.is_integer() and abs(value) < PLAIN_INTEGER_LIMIT:
         return str(int(value))
@@ -129,7 +129,7 @@ def _text_of_float(cell: Any) -> str:
 
 
 def _text_of_decimal(cell: Decimal) -> str:
-    """Return a Decimal as text without trailing zeros; from 1e10 on, fractions have an exponent if no digit is lost."""
+    """Return a Decimal as text without trailing zeros."""
     if cell.is_infinite():
         return "inf" if cell > 0 else "-inf"
     if cell == cell.to_integral_value():
@@ -142,7 +142,7 @@ def _text_of_decimal(cell: Decimal) -> str:
 
 
 def _text_of_time(cell: dt.datetime | dt.time) -> str:
-    """Return a datetime or time as ISO text with a space, a UTC offset if it has a zone, and no trailing zeros."""
+    """Return ISO text with a space and the UTC offset, if any."""
     if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
         # Times that a clock change skips are moved after it. Conversion overflows next to the years 1 and 9999.
         with contextlib.suppress(OverflowError):
@@ -158,7 +158,7 @@ def _text_of_datetime64(cell: np.datetime64) -> str:
 
 
 def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
-    """Return a duration as text such as "2 days 03:00:00"; raise ColumnError for months and years."""
+    """Return a duration as text such as "2 days 03:00:00"."""
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:

@@ -29,7 +29,7 @@ _LENGTH_FACTOR = 0xD1342543DE82EF95
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """Return the hash bucket of a text, from 0 to `buckets` - 1, the same on every machine."""
+    """Return the hash bucket of a text, the same on every machine."""
     data = text.encode()
     total = 0
     for word_number, start in enumerate(range(0, len(data), 8), 1):
@@ -44,7 +44,7 @@ def bucket_names(numbers: Iterable[int]) -> list[str]:
 
 
 def join_parts(parts: Sequence[str | None]) -> str | None:
-    """Join the parts of a cross to one text, unique by escaping; None if all parts are missing."""
+    """Join the parts of a cross to one text; None if all are missing."""
     if all(part is None for part in parts):
         return None
     return SEPARATOR.join(MISSING_PART if part is None else _escape(part) for part in parts)
@@ -77,7 +77,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def convert_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
-    """Convert labels from text to the type of their column; None: text. <UNK> stays text."""
+    """Convert texts of labels to the type of their column."""
     if cell_type is None:
         return list(texts)
     read = _READERS[cell_type]
@@ -122,7 +122,6 @@ class CategoryRowEncoder(RowEncoder):
     has_vocabulary = True
 
     def prepare(self) -> None:
-        """Set the ids of tokens, the dtype and the null values, which apply to each part of a cross of columns."""
         tokens = self.learned["idx2str"]
         self.ids = {token: number for number, token in enumerate(tokens)}
         self.has_unknown = "unknown" in self.learned["special_symbols"]
@@ -179,7 +178,7 @@ class CategoryRowEncoder(RowEncoder):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetEncodingValues:
-    """Learned values of `TargetEncoding` in addition to its vocabulary and encodings."""
+    """Learned values of `TargetEncoding` beside its vocabulary."""
 
     classes: tuple[str, ...] = ()  # in order; two have one column, for the second class
 
@@ -202,7 +201,7 @@ class TargetEncodingParameters(Parameters):
 
 
 class TargetEncodingRowEncoder(CategoryRowEncoder):
-    """Row encoder of `TargetEncoding`, for new rows: their encodings are from all training rows."""
+    """Row encoder of `TargetEncoding`, by all training rows."""
 
     values = (VocabularyValues, TargetEncodingValues)
 
@@ -253,7 +252,6 @@ class BinaryRowEncoder(RowEncoder):
         self.fallback_labels = CONVENTIONAL_LABELS if is_conventional else {}
 
     def read(self, cell: Any) -> bool | None:
-        """Return the truth of a learned or conventional label, or whether a number is above 0; None if unreadable."""
         text = text_of(cell)
         text = None if text is None else text.strip()
         if not text:
@@ -275,10 +273,10 @@ class BinaryRowEncoder(RowEncoder):
 
 
 def class_labels(learned: Mapping[str, Any]) -> list[str]:
-    """Return the label of each id of a category: the vocabulary, then names of hash buckets."""
+    """Return the label of each id of a category, buckets last."""
     return [*learned["idx2str"], *bucket_names(range(learned.get("buckets", 0)))]
 
 
 def are_conventional(labels: Iterable[str]) -> bool:
-    """Return whether all labels are conventional, such as "yes"; then other conventional labels are valid too."""
+    """Return whether all labels are conventional, such as "yes"."""
     return all(label.lower() in CONVENTIONAL_LABELS for label in labels)

@@ -30,7 +30,7 @@ _LOG_COUNTS = np.rint(256 * np.log1p(np.arange(256)))
 
 
 class Grams(NamedTuple):
-    """Distinct n-grams of texts: a text, a bucket and the logarithm of a count each, in order of the texts."""
+    """Distinct n-grams of texts: text, bucket and log count of each."""
 
     rows: np.ndarray
     buckets: np.ndarray
@@ -38,7 +38,7 @@ class Grams(NamedTuple):
 
 
 def count_grams(points: np.ndarray, rows: np.ndarray) -> Grams:
-    """Count the n-grams of 3 and 4 characters within words, with the white space on either side of a word.
+    """Count the n-grams of 3 and 4 characters within words.
 
     `points` are characters as uint32: texts with white space between them, before the first and after the last one.
     `rows` has the text of each character as uint32, below 2**19, and for white space between texts either one.
@@ -68,7 +68,7 @@ def count_grams(points: np.ndarray, rows: np.ndarray) -> Grams:
 
 
 class Projection(NamedTuple):
-    """Learned table: weight and direction of each bucket, whole numbers as float64; a weight of 0 is of no n-gram."""
+    """Learned table: weight and direction of each bucket."""
 
     weights: np.ndarray
     directions: np.ndarray  # of shape (buckets, size)
@@ -76,7 +76,7 @@ class Projection(NamedTuple):
 
     @classmethod
     def of(cls, learned: Mapping[str, Any], size: int) -> Projection:
-        """Read the table of a fitted state; raise ValueError if its arrays do not fit each other."""
+        """Read the table of a fitted state."""
         grams, weights = decode_array(learned["grams"], "<u2"), np.zeros(BUCKETS)
         directions = decode_array(learned["directions"], "<i2").reshape(len(grams), size)
         if len(grams) and (int(grams.max()) >= BUCKETS or len(np.unique(grams)) < len(grams)):
@@ -87,14 +87,14 @@ class Projection(NamedTuple):
         return cls(weights, table, float(learned["scale"]))
 
     def to_components(self, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
-        """Return float32 rows from sums of directions and of squared weights; zeros where no n-gram is known."""
+        """Return float32 rows, zeros without known n-grams."""
         norms = np.sqrt(np.where(squares > 0, squares, 1.0))
         components: np.ndarray = (sums / norms[:, None] * self.scale).astype(np.float32)
         return components
 
 
 def decode_array(array: np.ndarray | str, dtype: str) -> np.ndarray:
-    """Return an array from base64 of its little-endian bytes; an array is returned unchanged."""
+    """Return an array, also from base64 of little-endian bytes."""
     return np.frombuffer(base64.b64decode(array, validate=True), dtype) if isinstance(array, str) else array
 
 
@@ -118,7 +118,7 @@ class TextComponentsRowEncoder(RowEncoder):
         self.projection = Projection.of(self.learned, self.params.size)
 
     def read(self, cell: Any) -> tuple[np.ndarray, float, bool] | None:
-        """Return the sum of directions, the sum of squared weights, and whether no n-gram of a text is known."""
+        """Return sums of directions and squares, and a mark."""
         text = text_of(cell)
         if text is None:
             return None

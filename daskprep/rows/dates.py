@@ -96,7 +96,7 @@ _DATE_PATTERNS = [
 
 
 def parse_words(text: str) -> dict[str, str | None] | None:
-    """Return the fields of a date that may have names and spaces, by letter; None if no pattern matches.
+    """Return the fields of a date with names and spaces, or None.
 
     The fields are the groups of `forms`. Where the order is ambiguous, the month is first.
     """
@@ -119,7 +119,7 @@ def parse_words(text: str) -> dict[str, str | None] | None:
 
 
 def parse_format(text: str, datetime_format: str) -> dt.datetime:
-    """Parse text like `datetime.strptime` in the C locale; raise ValueError if it does not match the format."""
+    """Parse text like `datetime.strptime` in the C locale."""
     if (numeric := numeric_format(datetime_format)) is None:
         return dt.datetime.strptime(text, datetime_format)
     if (translated := numeric.translate(text)) is None:
@@ -128,7 +128,7 @@ def parse_format(text: str, datetime_format: str) -> dt.datetime:
 
 
 def check_format(datetime_format: str) -> None:
-    """Raise ValueError or re.error if `parse_format` cannot parse a date that was written in the format."""
+    """Raise an error if `parse_format` cannot parse a written date."""
     english = re.sub("%.", lambda code: _SAMPLES.get(code[0], code[0]), _expand(datetime_format))
     parse_format(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).strftime(english), datetime_format)
 
@@ -141,7 +141,7 @@ class NumericFormat(NamedTuple):
     codes: tuple[str, ...]  # of the original format, in the order of the numbers
 
     def translate(self, text: str | None) -> str | None:
-        """Translate text in the original format to the numeric one; None if it is missing or does not match."""
+        """Translate text to the numeric format, or return None."""
         if text is None or (match := self.pattern.fullmatch(text)) is None:
             return None
         groups = match.groupdict()
@@ -156,7 +156,7 @@ class NumericFormat(NamedTuple):
 
 @functools.lru_cache(128)
 def numeric_format(datetime_format: str) -> NumericFormat | None:
-    """Return the numeric equivalent of a format that depends on locale or time zone; None for other formats.
+    """Return the equivalent of a format with names, or None.
 
     Raise ValueError for a code that `strptime` does not have.
     """
@@ -217,7 +217,7 @@ UNITS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 6
 
 
 def forms(datetime_format: str | None) -> tuple[str, ...]:
-    """Return patterns of dates in which every digit is 0; their groups are the fields.
+    """Return patterns of dates in which every digit is 0.
 
     For None, they are the common forms; for a format, its own pattern, if all its fields are digits, and ISO 8601.
     """
@@ -232,7 +232,7 @@ def forms(datetime_format: str | None) -> tuple[str, ...]:
 
 
 def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None:
-    """Parse a date in the format or in ISO 8601, or, without a format, in any common form; None if unreadable."""
+    """Parse a date in the format, or in any common form, or None."""
     if datetime_format is None and _PLAIN_ISO.fullmatch(text):
         try:
             return dt.datetime.fromisoformat(text)
@@ -257,7 +257,7 @@ def _compiled_patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ..
 
 
 def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
-    """Return the date of the fields of a pattern, None if it does not exist; two-digit years are 1969 to 2068."""
+    """Return the date of the fields of a pattern, or None."""
     get = fields.get
     year_text = get("Y") or ""
     year, hour = int(year_text), int(get("h") or 0)
@@ -277,7 +277,7 @@ def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
 
 
 def _parse_digits(text: str) -> dt.datetime | None:
-    """Return the date of a compact text such as 20210203, or of a number that counts since 1970; else None."""
+    """Return the date of a text such as 20210203 or a number, or None."""
     if _COMPACT_DATE.fullmatch(text):
         with contextlib.suppress(ValueError):
             return dt.datetime.strptime(text.ljust(14, "0"), "%Y%m%d%H%M%S")
@@ -286,7 +286,7 @@ def _parse_digits(text: str) -> dt.datetime | None:
 
 
 def datetime_from_number(number: float) -> dt.datetime | None:
-    """Return the datetime that a number counts since 1970; None beyond 64 bits.
+    """Return the datetime that a number counts since 1970.
 
     The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
     """
@@ -302,7 +302,7 @@ def datetime_from_number(number: float) -> dt.datetime | None:
 
 
 def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
-    """Convert numbers to microseconds since 1970, with the units of `datetime_from_number`."""
+    """Convert numbers to microseconds, as `datetime_from_number`."""
     seconds, milliseconds, microseconds = (
         (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
     )
@@ -313,7 +313,7 @@ def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
 
 
 def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetime | None:
-    """Parse a date in the format, or, without one, with names of months; None if unreadable."""
+    """Parse a date in the format, or with names of months."""
     if datetime_format is None:
         fields = parse_words(text)
         return None if fields is None else _datetime_from_fields(fields)
@@ -324,7 +324,7 @@ def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetim
 
 
 class _DatePair(NamedTuple):
-    """Cells of a row's date, and of its reference date, which elapsed time is counted from."""
+    """Cells of a row's date, and of its reference date."""
 
     date: Any
     since: Any
@@ -332,7 +332,7 @@ class _DatePair(NamedTuple):
 
 @functools.lru_cache(1024)
 def parse_iso_date(text: str) -> tuple[int, int] | None:
-    """Return the days since 1970 and the seconds of the day of an ISO 8601 text; None for other texts."""
+    """Return days since 1970 and seconds of the day, or None."""
     moment = parse_datetime(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
     return None if moment is None else _days_and_seconds(moment)
 
@@ -344,7 +344,7 @@ def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
 
 @functools.cache
 def sin_cos_table(part: str, harmonics: int) -> np.ndarray:
-    """Return the float32 sines and cosines of each value of a cyclic part, by its distance from the first value."""
+    """Return sines and cosines of each value of a cyclic part."""
     size = CYCLES[part][1]
     angles = 2 * np.pi * (np.outer(np.arange(size), np.arange(1, harmonics + 1)) % size) / size
     return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(size, -1).astype(np.float32)
@@ -357,7 +357,7 @@ def is_leap(year: Any) -> Any:
 
 
 def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
-    """Return arrays of the nine `PARTS`, then 1 for weekends, else 0, from days since 1970 and seconds of the day.
+    """Return arrays of the nine `PARTS`, then whether it is a weekend.
 
     It takes NumPy arrays or torch tensors of integers.
     """
@@ -416,12 +416,12 @@ class DateParameters(Parameters):
 
     @property
     def _is_compact(self) -> bool:
-        """Whether a date is stored as days and seconds, from which batches compute the columns."""
+        """Whether dates are stored as days and seconds."""
         return any(one is not None for one in (self.parts, self.cyclic, self.since))
 
     @property
     def _cycles(self) -> list[tuple[str, int]]:
-        """The cyclic parts, each with its number of harmonics; ConfigError for numbers that add nothing."""
+        """The cyclic parts with their numbers of harmonics."""
         if not isinstance(self.cyclic, Mapping):
             return [(part, 1) for part in self.cyclic or ()]
         for part, harmonics in self.cyclic.items():
@@ -464,7 +464,7 @@ class DateParameters(Parameters):
             yield to_float(full_units) + to_float(elapsed - full_units * unit) / unit
 
     def _date_table(self, rows: np.ndarray) -> np.ndarray:
-        """Return the columns of `_date_columns` as a float32 array of shape (rows, columns)."""
+        """Return the columns of dates as a float32 array."""
         columns = self._date_columns(
             rows.astype(np.int64),
             lambda numbers: numbers.astype(np.float32),
@@ -512,7 +512,7 @@ class DateRowEncoder(RowEncoder):
         return super()._is_missing(cell.date if isinstance(cell, _DatePair) else cell)
 
     def _to_datetime(self, cell: Any) -> dt.datetime | None:
-        """Return the date of a cell of any type, None if it is missing or unreadable."""
+        """Return the date of a cell of any type, or None."""
         if not isinstance(cell, str):
             if is_missing(cell):
                 return None
@@ -534,7 +534,6 @@ class DateRowEncoder(RowEncoder):
         return self.params._date_table(encoded) if self.compact else super().expand(encoded)
 
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
-        """Return int32 rows: days and seconds of each date if it is compact, else its nine calendar parts."""
         if self.compact:
             pairs = [value if len(self.columns) > 1 else (value,) for value in values]
             numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]
@@ -543,7 +542,7 @@ class DateRowEncoder(RowEncoder):
 
 
 def _to_wall_time(moment: dt.datetime) -> dt.datetime:
-    """Return the local time of a datetime, without its zone; times that a clock change skips are moved after it."""
+    """Return a datetime without its zone, moved out of skipped hours."""
     if moment.tzinfo is not None:
         with contextlib.suppress(OverflowError):
             moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)

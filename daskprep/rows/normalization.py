@@ -50,7 +50,7 @@ _ERFC = (
 
 
 class Normalizer:
-    """Center and scale numbers in double precision, and return float32; the base class leaves numbers unchanged.
+    """Center and scale numbers in double precision, to float32.
 
     Without learned values, which a column without numbers lacks, all leave numbers unchanged. The scale, a factor, is 0
     for a constant column. Results beyond the fitted range grow at most linearly: numbers are clipped to `ends`, if set,
@@ -64,7 +64,6 @@ class Normalizer:
     _domain = (-math.inf, "", "")
 
     def __init__(self, learned: Mapping[str, Any]) -> None:
-        """Set center and scale from the learned values; raise ValueError if the class needs a value that is missing."""
         self._learned, self.center, self.scale = learned, 0.0, 1.0
         self.ends: tuple[float, float] | None = learned.get("power_range")
         self._is_linear = type(self)._apply is Normalizer._apply
@@ -82,12 +81,12 @@ class Normalizer:
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
-        """Return the learned values in addition to mean, deviation and range, from `Quantiles` and `Range`."""
+        """Return the learned values beside mean, deviation and range."""
         return {}
 
     @classmethod
     def check_domain(cls, values: np.ndarray) -> None:
-        """Raise RejectedValueError for a number outside the domain, such as -1 for "log1p"."""
+        """Raise RejectedValueError for a number outside the domain."""
         bound, result, remedy = cls._domain
         if result and len(outside := np.flatnonzero(values <= bound)):
             raise RejectedValueError(
@@ -95,7 +94,7 @@ class Normalizer:
             )
 
     def transform(self, values: np.ndarray) -> np.ndarray:
-        """Return normalized numbers as float32, clipped to its finite range; NaN stays NaN.
+        """Return normalized numbers as float32; NaN stays NaN.
 
         Raise RejectedValueError for a number outside the domain.
         """
@@ -110,7 +109,7 @@ class Normalizer:
         return clipped
 
     def transform_list(self, values: Sequence[float]) -> np.ndarray:
-        """Return the array of `transform` for a list of numbers, in less time if they are few."""
+        """Return `transform` of a list, faster for few numbers."""
         if not self._is_linear:
             return self.transform(np.array(values, np.float64))
         center, scale = self.center, self.scale
@@ -125,7 +124,7 @@ class Normalizer:
         return np.array(clipped, np.float32)
 
     def inverse_transform(self, normalized: np.ndarray) -> np.ndarray:
-        """Return the original numbers of normalized ones, in double precision; NaN and infinities stay the same."""
+        """Return the original numbers in double precision."""
         values = np.asarray(normalized, np.float64)
         if not self.scale:
             return np.where(np.isnan(values), values, self.center)
@@ -138,7 +137,7 @@ class Normalizer:
         return high - low
 
     def _apply(self, values: np.ndarray) -> np.ndarray:
-        """Return (values - center) * scale in double precision; halves are scaled where the difference overflows."""
+        """Return (values - center) * scale in double precision."""
         if (self.center, self.scale) == (0.0, 1.0):
             return values
         scaled: np.ndarray = np.subtract(values, self.center)
@@ -183,7 +182,7 @@ class InterquartileScaler(Normalizer):
 
 
 class RobustScaler(InterquartileScaler):
-    """The same, smoothly clipped to -3 and 3; with equal quartiles, in halves of the range."""
+    """The same, smoothly clipped to -3 and 3."""
 
     needs_moments = False
 
@@ -230,7 +229,7 @@ class QuantileTransformer(Normalizer):
         return {"quantiles": tuple(np.maximum.accumulate(references).tolist())}
 
     def _apply(self, values: np.ndarray) -> np.ndarray:
-        """Return the share of training rows below each value, or its normal score; 0 if all quantiles are equal."""
+        """Return the share of training rows below, or its score."""
         if self._quantiles is None:
             return values
         low, high = self._quantiles[[0, -1]]
@@ -271,7 +270,6 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
-        """Return the maximum-likelihood power, rounded to 6 digits, mean and deviation of results, and the range."""
         numbers = np.clip(quantiles.values(), extent.min, extent.max)  # each counts as the middle of its bucket
         is_inside = numbers > cls._domain[0]
         numbers, counts = numbers[is_inside], quantiles.counts[is_inside]
@@ -301,7 +299,6 @@ class YeoJohnson(Normalizer):
         return super()._apply(values if power is None else self._raise(self._to_logarithms(values), power))
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
-        """Return the original numbers of z-scores; without a learned power, only center and scale are inverted."""
         values, power = super()._invert(values), self._learned.get("power")
         if power is None:
             return values
@@ -311,7 +308,7 @@ class YeoJohnson(Normalizer):
 
     @classmethod
     def _raise(cls, logarithms: np.ndarray, power: float) -> np.ndarray:
-        """Return the power transform of numbers, computed from their signed logarithms."""
+        """Return the power transform, from signed logarithms."""
         sizes, exponents = np.abs(logarithms), np.where(logarithms < 0, cls._negative_power - power, power)
         with np.errstate(invalid="ignore"):  # for an exponent of 0
             raised = np.expm1(exponents * sizes) / exponents
@@ -349,21 +346,21 @@ NORMALIZATIONS: dict[Normalization | None, type[Normalizer]] = {
 
 
 def evenly_spaced_quantiles(quantiles: Any, extent: Any, number: int) -> np.ndarray:
-    """Return `number` evenly spaced quantiles; the first and the last are the ends of `extent`, exactly."""
+    """Return `number` quantiles, with exact ends."""
     bounded: np.ndarray = np.clip(quantiles.evenly_spaced(number), extent.min, extent.max)
     bounded[[0, -1]] = extent.min, extent.max
     return bounded
 
 
 def _mean_and_deviation(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of numbers with these weights; squares of numbers may exceed a double."""
+    """Return mean and standard deviation of weighted numbers."""
     size = float(np.abs(numbers).max()) or 1.0
     mean = float(shares @ (numbers / size))
     return mean * size, math.sqrt(float(shares @ (numbers / size - mean) ** 2)) * size
 
 
 def _maximize(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the argument of the maximum of a unimodal function, by golden-section search."""
+    """Return where a unimodal function is largest (golden section)."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     value_left, value_right = function(left), function(right)
@@ -380,7 +377,7 @@ def _maximize(function: Callable[[float], float], low: float, high: float) -> fl
 
 
 def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) -> np.ndarray:
-    """Interpolate as `numpy.interp` does, also if the distance or slope between two points overflows."""
+    """Interpolate as `numpy.interp`, also if distances overflow."""
     result: np.ndarray = np.interp(values, points, results)
     wide = np.isinf(np.diff(points))
     if not wide.any() and not np.isinf(result).any():
@@ -395,7 +392,7 @@ def _interpolate(values: np.ndarray, points: np.ndarray, results: np.ndarray) ->
 
 
 def normal_ppf(shares: np.ndarray) -> np.ndarray:
-    """Return quantiles of the standard normal distribution at shares from 1e-10 to 1 - 1e-10."""
+    """Return quantiles of the standard normal distribution."""
     centered = shares - 0.5
     root = np.sqrt(-np.log(np.minimum(shares, 1.0 - shares))) - 1.6
     tail = np.polyval(_TAIL[0], root) / np.polyval(_TAIL[1], root)

@@ -87,13 +87,13 @@ class Notation(NamedTuple):
 
 
 def digits_pattern(decimal: str, thousands: str) -> str:
-    """Return the pattern of digits with a decimal mark and a mark between thousands, both of them patterns too."""
+    """Return the pattern of digits with patterns of their marks."""
     integer_pattern = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
     return f"(?:(?:{integer_pattern})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
 
 
 def parse_amount(text: str) -> dict[str, str] | None:
-    """Return the groups of `AMOUNT` in a text, and its "unit" in the singular; None if the text does not match."""
+    """Return the groups of `AMOUNT` in a text and its unit, or None."""
     matched = None if full_match(ISO, text) else full_match(AMOUNT, text)
     if matched is None or (matched["before"] and (matched["then"] or matched["behind"])):
         return None
@@ -104,7 +104,7 @@ def parse_amount(text: str) -> dict[str, str] | None:
 
 @functools.lru_cache(1024)
 def derive_notation(example: str) -> Notation:
-    """Return the notation of an example of a number; raise ConfigError if it cannot be parsed."""
+    """Return the notation of an example of a number."""
     text = _tidy(example)
     amount = parse_amount(text)
     if amount is None:
@@ -127,7 +127,7 @@ def derive_notation(example: str) -> Notation:
 
 
 def _find_marks(number: str) -> tuple[str, str]:
-    """Return the decimal mark of a number and the mark between its thousands: "." and ",", unless it shows others."""
+    """Return the decimal mark and the mark between thousands."""
     marks = re.findall("[,.' ]", number)
     if len(set(marks)) == 2:
         return marks[-1], marks[0]
@@ -137,7 +137,7 @@ def _find_marks(number: str) -> tuple[str, str]:
 
 
 def parse_number(text: str, notation: Notation) -> float | None:
-    """Parse a number in a notation, durations as seconds; None if the text is no number in it."""
+    """Parse a number in a notation, durations as seconds, or None."""
     text = _tidy(text)
     matched = next(filter(None, (full_match(pattern, text) for pattern in notation.patterns)), None)
     if matched is None or not re.search("[0-9]", text):
@@ -149,7 +149,7 @@ def parse_number(text: str, notation: Notation) -> float | None:
 
 
 def _seconds(fields: dict[str, str]) -> float:
-    """Return the seconds of a duration from the groups of `DURATION_PATTERNS`; a "plus" exempts the clock from "-"."""
+    """Return the seconds of a duration; "plus" exempts the clock."""
     weeks, days, hours, minutes, seconds = (float(fields.get(key, "0")) * unit for key, unit in SECONDS.items())
     clock = hours + minutes + seconds  # in the order of columns; `sum` of Python 3.12 rounds differently
     if fields["sign"] != "-":
@@ -158,7 +158,7 @@ def _seconds(fields: dict[str, str]) -> float:
 
 
 def _tidy(text: str) -> str:
-    """Return a text in the usual form, by `REPLACEMENTS`; "" if it is longer than any number."""
+    """Return a text in the usual form, "" if it is too long."""
     text = text.strip()
     if len(text) > MAX_CHARACTERS:
         return ""
@@ -168,7 +168,7 @@ def _tidy(text: str) -> str:
 
 
 def full_match(pattern: str, text: str) -> re.Match[str] | None:
-    """Return the match of a pattern with a complete text, None if it does not match."""
+    """Return the match of a pattern with a complete text, or None."""
     return _compiled(pattern).fullmatch(text)
 
 
@@ -233,7 +233,7 @@ MAX_EXACT_FLOAT32 = 2**24
 
 
 class Outliers:
-    """Numbers that are further than `outlier_threshold` standard deviations from the mean."""
+    """Numbers far from the mean, in standard deviations."""
 
     def __init__(self, params: NumberParameters, learned: Mapping[str, Any]) -> None:
         self.mean, self.max_distance = 0.0, math.inf
@@ -248,7 +248,7 @@ class Outliers:
 def find_lossy_numbers(
     params: NumberParameters, learned: Mapping[str, Any], values: np.ndarray, stored: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return masks of "clipped" numbers, including replaced outliers, and of whole numbers that are "rounded".
+    """Return masks of "clipped" and of "rounded" numbers.
 
     `stored` are the encodings of `values`. A mask without such numbers may be left out.
     """
@@ -269,7 +269,7 @@ def find_lossy_numbers(
 
 
 class Values:
-    """Encoding of numbers as normalized values, clipped to the learned quantiles if `clip_quantiles` is set."""
+    """Encoding of numbers as normalized values."""
 
     def __init__(self, params: NumberParameters, learned: Mapping[str, Any]) -> None:
         self.normalizer = NORMALIZATIONS[params.normalization](learned)
@@ -292,7 +292,7 @@ class Values:
 
 
 class Bins(Values):
-    """Encoding of numbers as ids of bins; numbers outside the edges are in the first or the last bin."""
+    """Encoding of numbers as ids of bins, also outside the edges."""
 
     def encode(self, values: np.ndarray) -> np.ndarray:
         inner = np.array(self.edges or ())[1:-1]
@@ -306,10 +306,10 @@ class Bins(Values):
 
 
 class PiecewiseLinear(Values):
-    """Encoding of numbers as normalized values, which batches expand to the share of each bin below the number."""
+    """Encoding of numbers as shares of bins below, in batches."""
 
     def expand(self, batch: Any) -> Any:
-        """Return a (rows, bins) table with the share of each bin below the number, of the type of `batch`."""
+        """Return a (rows, bins) table of shares below the number."""
         start, scale, low, high, unit = (
             self._bins if isinstance(batch, np.ndarray) else map(batch.new_tensor, self._bins)
         )
@@ -318,7 +318,7 @@ class PiecewiseLinear(Values):
 
     @functools.cached_property
     def _bins(self) -> tuple[np.ndarray, ...]:
-        """Start and inverse width of each bin, bounds of the results, and a factor of numbers against overflows."""
+        """Start, scale and bounds of each bin, and a safe factor."""
         edges = self.normalizer.transform(np.array(self.edges or (0.0, 0.0)))
         widths = np.diff(edges.astype(np.float64))
         unit = np.float32(1.0 if np.abs(edges).max() < _SAFE_EDGE_FLOAT32 else 0.5)
@@ -354,7 +354,6 @@ class NumberRowEncoder(RowEncoder):
     values = (NumberValues,)
 
     def prepare(self) -> None:
-        """Set outliers, encoding and notation; `transform` is a faster encoder for numbers that are only normalized."""
         learned, params = self.learned, self.params
         self.outliers, self.encoding = Outliers(params, learned), ENCODINGS[params.encoding](params, learned)
         self.outlier_fill = learned["outlier_fill_value"]
@@ -370,7 +369,6 @@ class NumberRowEncoder(RowEncoder):
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:
-        """Return the number of a cell, plain or in the learned notation; None if it is missing or unreadable."""
         number = number_of(cell)
         if self.notation is None or (number is not None and not self.has_comma):
             return number
@@ -383,7 +381,6 @@ class NumberRowEncoder(RowEncoder):
         return number if parsed is None and not self.is_notation_set else parsed
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:
-        """Return values with missing ones and outliers replaced by neighbors, each by its own strategy."""
         strategies = self.params.missing_value_strategy, self.params.outlier_strategy
         if not set(strategies) & set(NEIGHBOUR_STRATEGIES):
             return values
@@ -398,7 +395,6 @@ class NumberRowEncoder(RowEncoder):
         ]
 
     def to_arrays(self, values: Sequence[float]) -> Arrays:
-        """Return the encoded numbers, after outliers are replaced by their learned fill value if there is one."""
         if self.outlier_fill is not None:
             values = [self.outlier_fill if self.outliers.contain(value) else value for value in values]
         if self.transform is not None:

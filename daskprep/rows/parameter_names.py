@@ -34,7 +34,7 @@ def to_saved_parameters(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_saved_parameters(kind: str, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters under their current names; removed ones become values of others, or are left out."""
+    """Return parameters under their current names."""
     removed = REMOVED.get(kind, {})
     params = {PARAMETER_NAMES.get(name, name): value for name, value in saved.items() if name not in removed}
     former = {**removed, **{name: value for name, value in saved.items() if name in removed}}

@@ -28,7 +28,7 @@ _SUM_TOLERANCE = 0.01  # rounding errors of the sum of a row's probabilities, fo
 
 @dataclass(frozen=True)
 class PredictionOptions:
-    """Options for decoding outputs, which `Preprocessor.predictions` documents."""
+    """Options of `Preprocessor.predictions`."""
 
     logits: bool = True
     threshold: float | Mapping[str, float] = 0.5
@@ -36,7 +36,7 @@ class PredictionOptions:
     probabilities: bool = False
 
     def check(self, decoders: Mapping[str, OutputDecoder]) -> None:
-        """Raise ConfigError if there are no targets, or if an option does not fit them."""
+        """Raise ConfigError if an option does not fit the targets."""
         if not decoders:
             raise ConfigError("no feature is a target, so there is nothing to predict: pass targets= to Preprocessor")
         for option in ("logits", "probabilities"):
@@ -56,12 +56,12 @@ class PredictionOptions:
                 raise ConfigError(f"threshold must be a probability from 0 to 1, not {value!r}")
 
     def get_threshold(self, target: str) -> float:
-        """Return the lowest probability at which True, or a token of a set, is predicted for a target."""
+        """Return the probability from which True is predicted."""
         return self.threshold.get(target, 0.5) if isinstance(self.threshold, Mapping) else self.threshold
 
 
 class OutputDecoder(ABC):
-    """Decoder of the outputs for the target `name`, whose feature has the type `kind`.
+    """Decoder of the outputs for a target.
 
     `params` and `learned` are as in the saved JSON. A decoder never changes after its construction, so threads may
     share it.
@@ -71,7 +71,6 @@ class OutputDecoder(ABC):
     meaning = remedy = ""  # parts of error messages
 
     def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
-        """Set name, parameters and learned state, then call `prepare`; `noun` is used in messages: "a set"."""
         self.name = name
         self.noun = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         self.params = params
@@ -86,14 +85,14 @@ class OutputDecoder(ABC):
         return kind(f'target "{self.name}": {message}')
 
     def unsupported_error(self, unless: str = "") -> DaskprepError:
-        """Return the error for a target whose outputs cannot be decoded; `unless` is appended as a condition."""
+        """Return the error for a target without predictions."""
         return self.error(
             f"outputs for {self.noun} cannot be turned into predictions{unless}; pass a mapping with the outputs of "
             "the other targets, and use these as the model returns them"
         )
 
     def predictions(self, outputs: Any, options: PredictionOptions) -> Columns:
-        """Return the prediction columns of a batch by their suffix, such as "_predictions".
+        """Return the prediction columns of a batch by their suffix.
 
         Raise ColumnError if the outputs are not numbers of an expected shape.
         """
@@ -113,7 +112,7 @@ class OutputDecoder(ABC):
         return concat_columns([self.decode_rows(array[start : start + step], options, start) for start in starts])
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
-        """Return a description of the shapes that outputs must have; None if `outputs` has one of them."""
+        """Return the shapes that fit, None if this one does."""
         return None if outputs.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
 
     @abstractmethod
@@ -167,7 +166,7 @@ class OutputDecoder(ABC):
         return np.clip(values, 0, 1, out=values)
 
     def check_ids(self, ids: np.ndarray, count: int, first_row: int) -> np.ndarray:
-        """Return ids as int64, to index with; raise RejectedValueError for an id outside 0 to `count` - 1."""
+        """Return ids as int64, at most `count` - 1."""
         if index := _first_index((ids < 0) | (ids >= count)):
             message = f"row {first_row + index[0]:,} holds the id {ids[index]}, but ids are 0 to {count - 1}"
             raise self.error(message, RejectedValueError)
@@ -188,7 +187,6 @@ class CategoryDecoder(OutputDecoder):
             self.positive = max(range(2), key=lambda number: _rank_as_positive(self.labels[number]))
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return the label with the highest score and its probability, and the `top_k` labels if that is set."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
         columns = self.columns(scores, scores.argmax(axis=1), options)
         if options.top_k is not None:
@@ -198,7 +196,7 @@ class CategoryDecoder(OutputDecoder):
         return columns
 
     def columns(self, scores: np.ndarray, ids: np.ndarray, options: PredictionOptions) -> Columns:
-        """Return the labels of the predicted `ids`, and probabilities; `scores` has all of them, by row and class.
+        """Return the labels of the predicted `ids`, and probabilities.
 
         Of two classes, the positive one has a column of probabilities, with its label in the name. Of more, the
         predicted class has one. With ``options.probabilities``, each class has a column.
@@ -212,12 +210,12 @@ class CategoryDecoder(OutputDecoder):
 
 
 def _rank_as_positive(label: Any) -> tuple[Any, ...]:
-    """Return a key that is larger for the positive one of two labels, by the rule of `Binary`."""
+    """Return a key that is larger for the positive of two labels."""
     return label != "<UNK>", CONVENTIONAL_LABELS.get(label.lower(), 0.5) if isinstance(label, str) else label, label
 
 
 def _label_array(texts: Sequence[str], cell_type: str | None) -> np.ndarray:
-    """Return labels as an array of the column's type, or of objects if the type is text or <UNK> is among them."""
+    """Return labels as an array of the column's type."""
     labels = convert_labels(texts, cell_type)
     is_plain = cell_type in ("integer", "boolean", "float") and "<UNK>" not in labels
     return np.array(labels, None if is_plain else object)
@@ -246,7 +244,6 @@ class BinaryDecoder(CategoryDecoder):
         return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return the label True if its probability is at least the threshold, else False. Add probabilities."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:
@@ -287,7 +284,6 @@ class SetDecoder(OutputDecoder):
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return, by row, a list of the tokens whose probability is at least the threshold, and their probabilities."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=False)
         chosen = scores >= options.get_threshold(self.name)
         chosen[:, self.padding] = False
@@ -300,12 +296,11 @@ class SetDecoder(OutputDecoder):
 
 
 class SequenceDecoder(OutputDecoder):
-    """Decoder of token ids, or of scores by position and token, to texts of `Sequence` and `Text`."""
+    """Decoder of token ids or scores to texts."""
 
     remedy = "; pad rows of ids to one length, with the id of <PAD>"
 
     def prepare(self) -> None:
-        """Set tokens and special ids; outputs of texts of level "both" raise an error later."""
         self.has_two_levels = "word" in self.learned
         if self.has_two_levels:
             return
@@ -318,7 +313,6 @@ class SequenceDecoder(OutputDecoder):
         self.joining = "characters" if characters else self.learned.get("decoder") or self.params["tokenizer"]
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
-        """Return the shapes of ids or scores; None if `outputs` has one. Raise ConfigError for a text of two levels."""
         if self.has_two_levels:
             raise self.error(
                 'a text of level "both" has two outputs: define two features instead, one of level "word" and one of '
@@ -330,7 +324,6 @@ class SequenceDecoder(OutputDecoder):
         return f"(rows, length), integers that are ids, or (rows, length, {count}), a score for each token"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return the text up to the first stop token; for scores, its probability is the product over the positions."""
         if outputs.ndim == 2:
             ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
         else:
@@ -352,13 +345,12 @@ class SequenceDecoder(OutputDecoder):
 
 
 class MaskDecoder(OutputDecoder):
-    """Decoder of class ids, or of scores by class and pixel, to the masks of `Image`."""
+    """Decoder of class ids or scores to masks."""
 
     def prepare(self) -> None:
         self.classes = len(self.learned.get("class_map") or ())
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
-        """Return the shapes of ids or scores; None if `outputs` has one. ConfigError if images have no classes."""
         if not self.classes:
             raise self.unsupported_error(", unless num_classes declares them as masks")
         size = (self.learned["height"], self.learned["width"])
@@ -369,7 +361,6 @@ class MaskDecoder(OutputDecoder):
         return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), integers that are classes"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return a uint8 mask of class ids for each row; scores have the classes on axis 1."""
         if outputs.ndim == 3:
             ids = self.check_ids(outputs, self.classes, first_row)
         else:
@@ -378,7 +369,7 @@ class MaskDecoder(OutputDecoder):
 
 
 class UnsupportedDecoder(OutputDecoder):
-    """Decoder for feature types without predictions: every call raises ConfigError."""
+    """Decoder that raises ConfigError on every call."""
 
     def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
         raise self.unsupported_error()
@@ -406,7 +397,7 @@ def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
 
 
 def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
-    """Return prediction columns by name for one batch: outputs by target, or the outputs of the only target.
+    """Return prediction columns by name for one batch.
 
     Raise ConfigError if two columns have one name, or targets have different numbers of rows.
     """
@@ -426,7 +417,7 @@ def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: P
 
 
 def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[str, Any]:
-    """Return the outputs of a batch by target; raise ConfigError if they cannot be assigned to the targets."""
+    """Return the outputs of a batch by target."""
     if not isinstance(outputs, Mapping):
         if len(decoders) > 1:
             raise ConfigError(
@@ -447,7 +438,7 @@ def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[s
 
 
 def decode_batches(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
-    """Return prediction columns by name for one batch of outputs, or concatenated for all batches of an iterable.
+    """Return prediction columns for one batch or an iterable.
 
     Raise ConfigError if there is no batch; errors of a batch of several are noted with its number.
     """
@@ -465,7 +456,7 @@ def decode_batches(decoders: Mapping[str, OutputDecoder], outputs: Any, options:
 
 
 def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
-    """Return the batches of an iterable of outputs, or a list with `outputs` if they are a single batch."""
+    """Return the batches of outputs, or a list of a single one."""
     if isinstance(outputs, Mapping) or hasattr(outputs, "detach") or hasattr(outputs, "__array__"):
         return [outputs]
     if isinstance(outputs, list):
@@ -475,7 +466,7 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
 
 
 def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
-    """Concatenate the columns of several batches; raise ConfigError if their names differ."""
+    """Concatenate the columns of several batches."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():
             raise ConfigError(
@@ -493,7 +484,7 @@ def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
 
 
 def as_array(values: Any) -> np.ndarray:
-    """Convert a list, an array, or a tensor on any device to a NumPy array; 16-bit floats of tensors become float32."""
+    """Convert a list, an array or a tensor to a NumPy array."""
     if hasattr(values, "detach"):  # a tensor, recognized without importing torch
         values = values.detach().cpu()
         # NumPy has no bfloat16.
@@ -507,7 +498,7 @@ def _first_index(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def _top_classes(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return for each row the ids of the `count` classes with the largest scores; ties are in the order of ids."""
+    """Return the ids of the `count` largest scores by row."""
     remaining, rows = scores.copy(), np.arange(len(scores))
     best = np.empty((len(scores), count), np.intp)
     for rank in range(count):  # for few of thousands of classes, repeated argmax is faster than a sort
@@ -517,7 +508,7 @@ def _top_classes(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def _split_rows(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
-    """Split the values of all rows into one list per row; `ends` has the end of each row in `flat`."""
+    """Split values into one list per row, by the ends of rows."""
     values = flat.tolist()
     return [values[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
 

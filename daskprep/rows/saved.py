@@ -30,7 +30,7 @@ from daskprep.rows.cells import MAX_EXACT_INTEGER
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse JSON; raise ValueError for NaN, a key that occurs twice, and very deep nesting.
+    """Parse JSON; raise ValueError for NaN and repeated keys.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict; raise ValueError for a key that occurs twice."""
+    """Return pairs as a dict; ValueError for a repeated key."""
     result = dict(pairs)
     if len(result) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -82,7 +82,7 @@ _ALTERED_ERRORS = (
 
 @contextmanager
 def error_context(what: str) -> Iterator[None]:
-    """Convert errors of an altered part of a saved state to CorruptDatasetError; `what` names the part."""
+    """Convert errors of an altered state to CorruptDatasetError."""
     try:
         yield
     except DaskprepError:
@@ -94,7 +94,7 @@ def error_context(what: str) -> Iterator[None]:
 
 
 def parse_state(data: bytes, name: str) -> dict[str, Any]:
-    """Parse the JSON of a saved state, in which large vocabularies are still names of files.
+    """Parse the JSON of a saved state.
 
     Raise CorruptDatasetError, with the file's `name`, if it is not valid JSON or not an object.
     """
@@ -114,7 +114,7 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
 
 
 def check_format(state: Any) -> None:
-    """Raise CorruptDatasetError if a state is not a saved Preprocessor, FormatVersionError if its format is newer."""
+    """Raise an error unless a state is of a known format."""
     fault, features = "", state.get("features") if isinstance(state, Mapping) else None
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
         fault = "it has no format and features"
@@ -132,7 +132,7 @@ def check_format(state: Any) -> None:
 
 
 def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the targets of a saved state; raise CorruptDatasetError for a name not in `features`."""
+    """Return the names of the targets of a saved state."""
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
@@ -150,7 +150,7 @@ def compute_digests(learned: Mapping[str, Any]) -> dict[str, str]:
 
 
 def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state with a digest of all but file locations and the learned values, which have digests by feature."""
+    """Return a state with a digest of all but learned values."""
     features = [
         [name, {key: _drop_locations(value) for key, value in feature.items() if key != "learned"}]
         for name, feature in state["features"].items()
@@ -166,7 +166,7 @@ def _drop_locations(value: Any) -> Any:
 
 
 def verify(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved state without its digests, in the plain format; raise CorruptDatasetError if one differs."""
+    """Return a saved state without its digests, which must be right."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
@@ -183,7 +183,7 @@ def verify(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verify_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a feature's state without digests; raise CorruptDatasetError if a learned value's digest differs."""
+    """Return a feature's state without its digests."""
     digests, learned = feature.get("digests"), feature.get("learned")
     if not isinstance(digests, Mapping) or not isinstance(learned, Mapping):
         raise CorruptDatasetError(f'feature "{name}" has no digests of its learned state: {_ALTERED_HINT}')
@@ -230,14 +230,14 @@ _json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", "
 
 
 def _write_texts(texts: Sequence[str]) -> str:
-    """Return strings as a JSON list: without characters to escape, in half the time of `json`."""
+    """Return strings as a JSON list, in half the time of `json`."""
     joined = '","'.join(texts)
     plain = joined.isprintable() and "\\" not in joined and joined.count('"') == 2 * len(texts) - 2
     return f'["{joined}"]' if plain else _json(texts)
 
 
 def _write_number(value: float) -> str:
-    """Return a double as JavaScript writes it: with the shortest digits that parse to the same double."""
+    """Return a double as JavaScript writes it."""
     if value == 0:
         return "0"
     number = Decimal(repr(value)).normalize()
@@ -252,7 +252,7 @@ def _write_number(value: float) -> str:
 def check_golden(
     name: str, feature: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
 ) -> None:
-    """Raise CorruptDatasetError unless a feature's golden cells still encode to its golden rows.
+    """Raise CorruptDatasetError for another encoding of golden cells.
 
     `encode` returns the arrays of cells by the suffix of the output.
     """
@@ -298,7 +298,7 @@ def _learned_lengths(learned: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _check_rows(what: str, cells: Sequence[Any], encoded: np.ndarray, saved: Mapping[str, Any]) -> None:
-    """Raise CorruptDatasetError unless the `encoded` golden cells have the saved dtype and rows."""
+    """Raise CorruptDatasetError for another dtype or other rows."""
     if encoded.dtype.name != saved["dtype"]:
         raise CorruptDatasetError(
             f"{what} encodes to {encoded.dtype}, but to {saved['dtype']} when saved; {_ALTERED_HINT}"
@@ -313,7 +313,7 @@ def _check_rows(what: str, cells: Sequence[Any], encoded: np.ndarray, saved: Map
 
 
 def _equal(row: Any, expected: Any) -> bool:
-    """Return whether a row equals the saved one; floats may differ as logarithms do between processors."""
+    """Return whether a row equals the saved one, up to rounding."""
     if row.dtype.kind != "f":
         return bool(row.tolist() == expected)
     expected_array = np.array(expected, np.float64)
@@ -329,7 +329,7 @@ _MAX_EXPANSION = 100  # ratio of the size in memory to the file size, beyond whi
 def load_vocabularies(
     value: Any, where: str, read: Callable[[str], bytes], to_learned: Callable[[str, bytes], Mapping[str, Any]]
 ) -> Any:
-    """Return a state, or a part of it, in which learned values replace the names of vocabulary files, at any depth.
+    """Return a state with the vocabularies of named files.
 
     ``read(name)`` returns the bytes of a file, ``to_learned(name, content)`` its learned values. `where` names the
     state in errors.
@@ -344,7 +344,7 @@ def load_vocabularies(
 
 
 def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
-    """Return the content of a vocabulary file; raise CorruptDatasetError unless its name ends in its digest."""
+    """Return the content of a vocabulary file with this digest."""
     if not _FILE_NAME.fullmatch(name):
         raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
     try:
@@ -357,14 +357,14 @@ def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
 
 
 def read_unless_link(path: Path) -> bytes:
-    """Return the bytes of a vocabulary file; raise CorruptDatasetError if it or its folder is a symbolic link."""
+    """Return the bytes of a vocabulary file that is no link."""
     if path.is_symlink() or path.parent.is_symlink():
         raise CorruptDatasetError(f"{path} is a link, but a vocabulary must be a file: replace the link by the file")
     return path.read_bytes()
 
 
 def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
-    """Return the learned values of a vocabulary file: tokens in the order of ids, and special symbols by role.
+    """Return the learned values of a vocabulary file.
 
     Raise ConfigError without pyarrow, CorruptDatasetError for another file.
     """

@@ -31,7 +31,7 @@ def words(text: str) -> list[str]:
 
 
 def ngrams(tokens: Sequence[str], max_size: int) -> list[str]:
-    """Return the tokens, then all pairs of neighbours, then triples, ... up to `max_size`."""
+    """Return the tokens, then pairs of neighbours, up to `max_size`."""
     sizes = range(1, min(max_size, len(tokens)) + 1)
     return [" ".join(tokens[i : i + size]) for size in sizes for i in range(len(tokens) - size + 1)]
 
@@ -42,7 +42,7 @@ def matches(text: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def json_items(text: str, *, lowercase: bool = False) -> list[str] | None:
-    """Return the items of a JSON list of strings and numbers as text; None for other texts.
+    """Return the items of a JSON list as text, or None.
 
     Numbers keep their notation: 1.50 is "1.50".
     """
@@ -71,7 +71,7 @@ def _split_at(text: str, separator: str, *, lowercase: bool) -> list[str]:
 
 
 def _lowercase_first(tokenize: TokenizeFunction) -> Callable[[Mapping[str, Any]], TokenizeFunction]:
-    """Return a factory of tokenizers that lowercase the text first if the feature has `lowercase`."""
+    """Return a factory of tokenizers that may lowercase first."""
     return lambda params: (lambda text: tokenize(text.lower())) if params["lowercase"] else tokenize
 
 
@@ -145,7 +145,6 @@ class TokenRowEncoder(RowEncoder):
     has_vocabulary = True
 
     def prepare(self) -> None:
-        """Set the ids of tokens, the special symbols, and the tokenizer with the feature's parameters."""
         tokens, roles = self.learned["idx2str"], self.learned["special_symbols"]
         self.ids = {token: number for number, token in enumerate(tokens)}
         self.dtype = smallest_uint(len(tokens))
@@ -183,7 +182,7 @@ class TokenRowEncoder(RowEncoder):
         return None if text is None else self.tokenize(text)
 
     def _items(self, cell: Any) -> list[str] | None:
-        """Return the items of a list as tokens; None, for unreadable, if an item is missing."""
+        """Return the items of a list as tokens, or None."""
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
         items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell
@@ -197,7 +196,7 @@ class TokenRowEncoder(RowEncoder):
         raise NotImplementedError
 
     def ids_of(self, tokens: Sequence[str]) -> list[int]:
-        """Return the id of each token, the unknown id for tokens outside the vocabulary."""
+        """Return the id of each token, or the unknown id."""
         ids, unknown = self.ids, self.unknown
         return [ids.get(token, unknown) for token in tokens]
 
@@ -325,7 +324,6 @@ class SequenceRowEncoder(TokenRowEncoder):
     values = (VocabularyValues, SequenceValues)
 
     def prepare(self) -> None:
-        """Set the ids of start, stop and padding, the row length, and the number of tokens that fit in a row."""
         super().prepare()
         start, stop, padding = (self.symbols.get(role) for role in ("start", "stop", "padding"))
         self.start = self.ids_of([] if start is None else [start])
@@ -366,7 +364,6 @@ class TextRowEncoder(RowEncoder):
     has_vocabulary = True
 
     def prepare(self) -> None:
-        """Set a `SequenceRowEncoder` for each level by output suffix: two for level "both", else one with suffix ""."""
         level, params = self.params.level, self.params
         levels = {"word": params, "char": replace(params, tokenizer="characters")}
         if level == "both":
@@ -407,7 +404,7 @@ class TextRowEncoder(RowEncoder):
 
 
 def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
-    """Return an int8 table of rows by tokens: 1 if the row's padded ids contain the token, else 0."""
+    """Return an int8 table of rows by tokens from padded ids."""
     hot = np.zeros((len(ids), tokens), np.int8)
     np.put_along_axis(hot, ids.astype(np.intp), 1, axis=1)
     hot[:, 0] = 0  # padding
@@ -415,7 +412,7 @@ def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
 
 
 def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
-    """Return a float32 table of rows by tokens, with counts; `bags` has padded ids and their counts by row."""
+    """Return a float32 table of counts of rows by tokens."""
     result = np.zeros((len(bags), tokens), np.float32)
     np.add.at(result, (np.arange(len(bags))[:, None], bags[:, 0].astype(np.intp)), bags[:, 1])
     result[:, 0] = 0  # padding
@@ -425,7 +422,7 @@ def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
 def _pad_rows(
     rows: Sequence[Sequence[int]], shape: tuple[int, int], dtype: np.dtype[Any], fill: int = 0, *, is_left: bool = False
 ) -> np.ndarray:
-    """Return rows of ids as a matrix of a shape, padded with `fill` on the right or the left."""
+    """Return rows of ids as a padded matrix."""
     matrix = np.full(shape, fill, dtype)
     for target, row in zip(matrix, rows, strict=True):
         if is_left:

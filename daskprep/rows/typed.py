@@ -33,7 +33,7 @@ CellKind = Literal["integer", "boolean", "float", "float32", "decimal"]  # cell 
 
 
 def later(default: T, *, before: Any = dataclasses.MISSING, rows: bool = False) -> T:
-    """Return a dataclass field that the first saved files lacked: it is saved only if its value is another one.
+    """Return a dataclass field that the first saved files lacked.
 
     `before` is the value of files without the field, if it is not the default. `rows` is whether row encoders support
     a parameter: features that set others are encoded by column.
@@ -43,12 +43,12 @@ def later(default: T, *, before: Any = dataclasses.MISSING, rows: bool = False) 
 
 
 def earlier_values(declared: type[Any]) -> dict[str, Any]:
-    """Return the values of the fields of a dataclass that `later` declares in files without them, by name."""
+    """Return the values of `later` fields in files without them."""
     return {one.name: one.metadata["before"] for one in dataclasses.fields(declared) if "before" in one.metadata}
 
 
 def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
-    """Raise TypeError for a value, by the name of its field, that does not fit the annotation in a dataclass.
+    """Raise TypeError for a value that does not fit its field.
 
     Fields with a default may lack a value.
     """
@@ -62,7 +62,7 @@ def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
 
 
 def read_fields(declared: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the fields of a dataclass from JSON, lists as tuples; other keys are left out.
+    """Return the fields of a dataclass from JSON, lists as tuples.
 
     Raise TypeError as `check_fields`.
     """
@@ -72,7 +72,7 @@ def read_fields(declared: type[Any], values: Mapping[str, Any]) -> dict[str, Any
 
 
 def _as_declared(value: Any, annotation: Any) -> Any:
-    """Return a JSON value that fits an annotation, with a tuple or named tuple for each list that it declares so."""
+    """Return a JSON value with the tuples that an annotation has."""
     origin, parts = _parts_of(annotation)
     if origin in (Union, types.UnionType):
         return _as_declared(value, next(part for part in parts if fits(value, part)))
@@ -88,7 +88,7 @@ def _as_declared(value: Any, annotation: Any) -> Any:
 
 @functools.cache
 def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the annotation of each field of a dataclass, and its default or MISSING.
+    """Return the annotation and default of each field.
 
     If only a type checker imports an annotation, all are Any or tuples.
     """
@@ -102,7 +102,7 @@ def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, Any]]:
 
 
 def fits(value: Any, annotation: Any) -> bool:
-    """Return whether a value fits an annotation, with bounds of numbers and values in it; lists also fit tuples."""
+    """Return whether a value fits an annotation, with its bounds."""
     origin, parts = _parts_of(annotation)
     if origin in (Union, types.UnionType):
         return any(fits(value, part) for part in parts)
@@ -122,14 +122,14 @@ def fits(value: Any, annotation: Any) -> bool:
 
 @functools.cache
 def _parts_of(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the origin and the arguments of an annotation; of a named tuple, the types of its fields."""
+    """Return the origin and the arguments of an annotation."""
     if hasattr(annotation, "_fields"):
         return tuple, tuple(typing.get_type_hints(annotation, include_extras=True).values())
     return typing.get_origin(annotation), typing.get_args(annotation)
 
 
 def _is_of_type(value: Any, expected: Any) -> bool:
-    """Return whether a value is of a type: numbers of NumPy are numbers, truth values are not."""
+    """Return whether a value is of a type, as of NumPy's numbers."""
     if expected is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and is_double(value)
     if expected is int:
@@ -187,6 +187,6 @@ def describe(annotation: Any) -> str:
 
 
 def choices_of(annotation: Any) -> list[Any]:
-    """Return the values of a Literal annotation, or of the Literals in a union."""
+    """Return the values of the Literals in an annotation."""
     parts = (annotation, *typing.get_args(annotation))
     return [choice for part in parts if typing.get_origin(part) is Literal for choice in typing.get_args(part)]

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from daskprep.columns.kernels import only_where, unwrap_mixed_column
 from daskprep.columns.permutation import Integers, Uint64Array, bit_lengths, hash_strings, permute
-from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
+from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.sources.base import require_columns
 from daskprep.storage.checkpoint import checkpointable
 
 Mask = NDArray[np.bool_]
@@ -38,15 +39,9 @@ _MIN_ROWS_PER_CALL = 2_000
 
 
 def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
-    """Return a column; ColumnError if it is missing or not unique."""
-    indices = table.schema.get_all_field_indices(column)
-    if not indices:
-        hint = did_you_mean(column, table.column_names)
-        names = ", ".join(map(str, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
-        raise ColumnError(f'no column "{column}".{hint} The columns are: {names}.')
-    if len(indices) > 1:
-        raise ColumnError(f'the data has {len(indices)} columns named "{column}". Rename all but one of them.')
-    return unwrap_mixed_column(table.column(indices[0]))
+    """Return a column; MissingColumnError if there is none."""
+    require_columns([column], table.column_names)
+    return unwrap_mixed_column(table.column(column))
 
 
 def data_changed_error(what: str) -> ColumnError:

@@ -239,7 +239,7 @@ def test_missing_column_error_suggests_closest_name():
     table = pa.table({"colour": [1]})
     for kind in (StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit, GroupSplit):
         split = kind("color")
-        with pytest.raises(ColumnError, match=r'no column "color".* Did you mean "colour"'):
+        with pytest.raises(ColumnError, match=r'"color" is not in the data.* Did you mean "colour"'):
             split.plan([split.census(table)])[0].assign(table, None)
 
 
