@@ -170,18 +170,6 @@ class Layout:
         """Return the name of the table of a part."""
         return f"{split}/table/part-{part:05d}.parquet"
 
-    def part_files(self, split: str, part: int) -> dict[str, range]:
-        """Return the rows of each file of a part, by name."""
-        files = {self.table_file(split, part): self.part_range(split, part)}
-        if self.sharded:
-            rows = self.part_range(split, part)
-            return files | {self.array_file(split, output, part): rows for output in self.matrices}
-        for block in self.part_block_range(split, part):
-            rows = self.block_range(split, block)
-            for output in self.matrices:
-                files[self.array_file(split, output, block)] = rows
-        return files
-
     def array_file(self, split: str, output: Output, number: int) -> str:
         """Return the name of the chunk of a block, or the shard of a part."""
         return f"{split}/arrays.zarr/{chunk_name(output, number)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from hypothesis import given
@@ -20,29 +19,20 @@ def layout(rows: dict[str, int], block_rows: int | None = None) -> Layout:
 
 
 @given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
-def test_blocks_parts_and_files_contain_every_row_once(rows: int, block_rows: int, part_blocks: int) -> None:
+def test_blocks_and_parts_contain_every_row_once(rows: int, block_rows: int, part_blocks: int) -> None:
     made = Layout(OUTPUTS, {"train": rows}, block_rows, part_blocks, "lz4")
     blocks = [made.block_range("train", block) for block in range(made.blocks("train"))]
     parts = [made.part_range("train", part) for part in range(made.parts("train"))]
     assert [row for block in blocks for row in block] == list(range(rows))
     assert [row for part in parts for row in part] == list(range(rows))
     assert all(part.start % block_rows == 0 for part in parts)
-    in_files: dict[str, list[int]] = {"table": [], "review": [], "photo": []}
-    for part in range(made.parts("train")):
-        for name, file_rows in made.part_files("train", part).items():
-            kind = re.search(r"table|review|photo", name)
-            in_files[kind[0] if kind else ""] += file_rows
-    assert all(found == list(range(rows)) for found in in_files.values())
 
 
 def test_files_are_named_by_part_and_block() -> None:
     made = Layout(OUTPUTS, {"train": 10, "test": 1}, 2, 2, "lz4")
-    assert made.part_files("train", 2) == {
-        "train/table/part-00002.parquet": range(8, 10),
-        "train/arrays.zarr/review/c.4.0": range(8, 10),
-        "train/arrays.zarr/photo/c.4.0.0.0": range(8, 10),
-    }
-    assert next(iter(made.part_files("test", 0))) == "test/table/part-00000.parquet"
+    assert made.table_file("train", 2) == "train/table/part-00002.parquet"
+    arrays = {made.array_file("train", output, 4) for output in made.matrices}
+    assert arrays == {"train/arrays.zarr/review/c.4.0", "train/arrays.zarr/photo/c.4.0.0.0"}
     assert list(made.part_block_range("train", 1)) == [2, 3]
     assert list(made.metadata_files("test")) == [
         "test/arrays.zarr/photo/zarr.json",
@@ -54,7 +44,7 @@ def test_files_are_named_by_part_and_block() -> None:
 
 def test_out_of_range_raises_index_error() -> None:
     made = layout({"train": 10}, 4)
-    for method in (made.block_range, made.part_range, made.part_files):
+    for method in (made.block_range, made.part_range):
         for wrong in (-1, 3):
             with pytest.raises(IndexError, match="train"):
                 method("train", wrong)
@@ -156,8 +146,7 @@ def test_shard_layout_has_smaller_blocks() -> None:
     assert 8_000_000 < chunks.block_rows * 200 <= 16_000_000
     assert 2_000_000 < shards.block_rows * 200 <= 4_000_000
     assert shards.part_blocks > 1
-    assert list(shards.part_files("test", 0)) == ["test/table/part-00000.parquet", "test/arrays.zarr/vector/c.0.0"]
-    assert shards.part_files("train", 3)["train/arrays.zarr/vector/c.3.0"] == shards.part_range("train", 3)
+    assert shards.array_file("train", shards.matrices[0], 3) == "train/arrays.zarr/vector/c.3.0"
     small = Layout.choose(outputs, {"train": 100}, block_rows=30, compression="lz4", sharded=True)
     assert (small.part_blocks, small.parts("train")) == (4, 1)
     assert Layout.from_dict(small.to_dict()) == small

@@ -28,8 +28,8 @@ from daskprep.dataset.writing.memory import on_workers, plan_source
 from daskprep.dataset.writing.parts import NewFile, encode_part
 from daskprep.dataset.writing.rewriting import StoredPart, read_recipe, write_next_version
 from daskprep.dataset.writing.versions import SCRATCH, Options, Recipe, commit, next_version, roll_forward
-from daskprep.dataset.writing.write import fit_source, write_source
-from daskprep.errors import ColumnError, ConfigError, DatasetExistsError, MissingColumnError, warn
+from daskprep.dataset.writing.write import fit_source, write_again
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, may_drop_rows
 from daskprep.features.parameter_values import make_features, match_folds_to_split
@@ -335,11 +335,7 @@ def _write_added(
             [states] = fit_source(fit, source, options.scratch, progress)
         learned = {name: states[name]}
     recipe = Recipe({name: feature}, members, None, "train", learned, describe)
-    try:
-        write_source(recipe, source, folder, options)
-    except DatasetExistsError:  # other rows or another feature, of a call that was killed
-        folder.remove_all()
-        write_source(recipe, source, folder, options)
+    write_again(recipe, source, folder, options)
     added = open_single(folder, None, trusted=True)
     expected = sum(int(np.count_nonzero(members.splits == split)) for split in range(len(SPLITS)))
     if missing := expected - sum(added.layout.rows.values()):

@@ -18,8 +18,8 @@ from daskprep.dataset.writing.versions import (
     resolved_record,
     roll_forward,
 )
-from daskprep.dataset.writing.write import source_record, write_source
-from daskprep.errors import ConfigError, DatasetExistsError, warn
+from daskprep.dataset.writing.write import source_record, write_again
+from daskprep.errors import ConfigError, warn
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import APPENDED, Versions, part_folder
@@ -57,11 +57,7 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
                 "of the source, then delete and purge them again"
             )
     folder = root / part_folder(len(parts))
-    try:
-        write_source(recipe, source, folder, options)
-    except DatasetExistsError:  # other rows, of an append that was killed before the list was written
-        folder.remove_all()
-        write_source(recipe, source, folder, options)
+    write_again(recipe, source, folder, options)
     part = open_single(parts[0].root / part_folder(len(parts)), None, trusted=True)
     versions = listed_versions(root, parts)
     state = versions.states[-1]

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ from daskprep.dataset.writing.versions import (
     digest_of_write,
     finish_cleaning,
 )
-from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
+from daskprep.errors import ColumnError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import may_drop_rows
 from daskprep.passes.assignment import Assignment
@@ -87,7 +87,6 @@ class WriteJob:
     options: Options
     progress: Progress
     fingerprint: Mapping[str, Any] | None  # the record of the source, which the manifest stores
-    expected: Mapping[str, FileEntry] | None = None  # entries of the version that a repair writes again
     # The folder of the parsed rows, if several writes share them; None: the scratch folder.
     parsed: Folder | None = None
 
@@ -171,31 +170,6 @@ class WriteJob:
                 self.scratch_root.write(part.hashes, (self.version / SCRATCH).read(part.hashes), durable=False)
         return is_intact(self.scratch_root, part.hashes)
 
-    def repair(self, committed: Manifest, damaged: Set[str]) -> None:
-        """Write the damaged files of a committed version again, with the same bytes; `damaged` are their names."""
-        with background_executor() as background:
-            prepared = self._prepare(background)
-            plan = prepared.plan
-            if plan.layout != committed.layout:
-                raise CorruptDatasetError(
-                    f"the source has other rows than the dataset ({dict(plan.layout.rows)}, not "
-                    f"{dict(committed.layout.rows)} by split): pass the original source, or write the dataset again "
-                    "with overwrite=True"
-                )
-            self._write_metadata(plan, damaged)
-            # Media that cannot be decoded are also rejects, and only decoding all parts again finds them.
-            all_parts = REJECTS in damaged and bool(self.recipe.media)
-            parts = [
-                Part(split, number)
-                for split in plan.layout.rows
-                for number in range(plan.layout.parts(split))
-                if all_parts or not damaged.isdisjoint(plan.layout.part_files(split, number))
-            ]
-            receipts = self._write_rows(prepared, parts, background)
-            if REJECTS in damaged:
-                self._write_rejects(plan, receipts)
-        self.scratch_root.remove_all()
-
     def _scan(self) -> Scan:
         """Read and parse every partition once, and learn in the same pass unless training rows depend on the census."""
         recipe = self.recipe
@@ -207,7 +181,7 @@ class WriteJob:
             fits_all=recipe.fit_on != "train",
             columns=recipe.raw_columns,
             learned=recipe.learned,
-            compares=recipe.learned is not None and self.expected is None,
+            compares=recipe.learned is not None,
             on_findings=recipe.on_findings,
         )
         return scan_source(
@@ -331,9 +305,7 @@ class WriteJob:
         )
 
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
-        """Write the files of the fitted state and return their entries; none in a repair."""
-        if self.expected is not None:
-            return {}
+        """Write the files of the fitted state and return their entries."""
         return {name: self._write_file(name, data) for name, data in state_files(self.recipe.describe(learned)).items()}
 
     def _is_intact(self, name: str, entry: FileEntry) -> bool:
@@ -366,7 +338,6 @@ class WriteJob:
             self.recipe.features,
             saved,
             syncs=not in_process,
-            expected=self.expected,
             compared=compared,
             hashes=self.scratch_root,
         )
@@ -417,10 +388,10 @@ class WriteJob:
             self.version.sync((name for receipt in receipts for name in receipt.files), contents=False)
         return receipts
 
-    def _write_metadata(self, plan: WritePlan, names: Set[str] | None = None) -> _Files:
-        """Write the metadata files of the arrays, or only those with `names`, and return their entries."""
+    def _write_metadata(self, plan: WritePlan) -> _Files:
+        """Write the metadata files of the arrays, and return their entries."""
         metadata = [file for split in plan.layout.rows for file in plan.layout.metadata_files(split).items()]
-        return {name: self._write_file(name, data) for name, data in metadata if names is None or name in names}
+        return {name: self._write_file(name, data) for name, data in metadata}
 
     def _write_rejects(self, plan: WritePlan, receipts: Sequence[Receipt]) -> _Files:
         """Write the table of rejects, dropped rows and media with a fill value, and return its entry."""
@@ -432,12 +403,11 @@ class WriteJob:
             if partitions_with_rejects
             else [join([])]
         )
-        if self.expected is None:
-            warn_about_broken_media(data, self.recipe.features)
+        warn_about_broken_media(data, self.recipe.features)
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
-        return write_file(self.version, NewFile(name, data, rows), self.expected)
+        return write_file(self.version, NewFile(name, data, rows))
 
 
 def background_executor() -> Executor:

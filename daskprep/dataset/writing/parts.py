@@ -81,8 +81,6 @@ class PartWriter:
     features: Mapping[str, Feature]
     learned: Mapping[str, Any]
     syncs: bool  # whether to flush the files of a part to the disk
-    # The entries of the manifest that files must match in a repair; None in a write.
-    expected: Mapping[str, FileEntry] | None = None
     # The outputs to hash, and the folder for the hashes, so that rows of several splits are compared.
     compared: ComparedOutputs | None = None
     hashes: Folder | None = None
@@ -105,7 +103,7 @@ class PartWriter:
             return rows
 
         files = {
-            one.name: write_file(self.version, one, self.expected, durable="later")
+            one.name: write_file(self.version, one, durable="later")
             for one in encode_part(self.rows.layout, part.split, part.number, read)
         }
         if self.compared is not None:
@@ -116,9 +114,8 @@ class PartWriter:
         rows_written = len(self.rows.layout.part_range(part.split, part.number))
         losses = self.rows.count_losses(part_rows.rows(LOSS_BITS, 0, rows_written))
         receipt = Receipt(files, filled, missing_cells, losses)
-        if self.expected is None:
-            # A resumed write checks the files against the receipt, so neither must survive a power failure.
-            self.version.write(part.receipt, receipt.to_bytes(), durable=False)
+        # A resumed write checks the files against the receipt, so neither must survive a power failure.
+        self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return rows_written, receipt
 
     def _save_hashes(self, part: Part, part_rows: _PartRows, compared: ComparedOutputs) -> None:
@@ -229,18 +226,10 @@ def encode_part(
                 yield NewFile(layout.array_file(split, output, block), chunk, len(own))
 
 
-def write_file(
-    version: Folder, file: NewFile, expected: Mapping[str, FileEntry] | None = None, *, durable: Durable = True
-) -> FileEntry:
-    """Write a file and return its entry; CorruptDatasetError if `expected`, of a repair, has another entry for it."""
-    entry = FileEntry.from_data(*file)
-    if expected is not None and expected.get(file.name) != entry:
-        raise CorruptDatasetError(
-            f"{file.name} cannot be repaired: the source, or other versions of pyarrow and zarr, result in other bytes "
-            "than were written; repair it from the original source, or write the dataset again with overwrite=True"
-        )
+def write_file(version: Folder, file: NewFile, *, durable: Durable = True) -> FileEntry:
+    """Write a file, and return its entry."""
     version.write(file.name, file.data, durable=durable)
-    return entry
+    return FileEntry.from_data(*file)
 
 
 def read_receipts(version: Folder) -> dict[str, Receipt]:

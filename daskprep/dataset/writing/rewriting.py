@@ -14,7 +14,7 @@ from daskprep.dataset.filtered import StoredSplit
 from daskprep.dataset.writing.encoded import EncodedOrCells
 from daskprep.dataset.writing.parts import NewFile, write_file
 from daskprep.dataset.writing.versions import SCRATCH, Recipe, next_version
-from daskprep.passes.state import METADATA
+from daskprep.passes.state import METADATA, state_from_files
 from daskprep.rows.saved import error_context
 from daskprep.sources.balance import balance_from_dict
 from daskprep.sources.split import split_from_dict
@@ -25,10 +25,15 @@ from daskprep.storage.reading import column_array, read_table
 
 def read_recipe(dataset: Dataset) -> Recipe:
     """Return the preprocessing of the rows of a dataset."""
-    state = dataset.metadata
+    state = state_from_files(dataset.files.read)  # with the names of files also if the dataset is not trusted
     with error_context(METADATA):
         split, balance = split_from_dict(state["split"]), balance_from_dict(state["balance"])
-    return Recipe(dataset.features, split, balance, state["fit_on"], dataset.learned, lambda learned: state)
+    features = {name: {key: one[key] for key in one if key != "learned"} for name, one in state["features"].items()}
+
+    def describe(learned: object) -> dict[str, Any]:
+        return state if learned is not None else {**state, "features": features}
+
+    return Recipe(dataset.features, split, balance, state["fit_on"], dataset.learned, describe)
 
 
 class StoredPart:

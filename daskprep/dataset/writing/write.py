@@ -6,7 +6,7 @@ import dataclasses
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from daskprep.errors import (
     ColumnError,
     ConfigError,
     CorruptDatasetError,
+    DatasetExistsError,
     FormatVersionError,
     RejectedValueError,
     StorageFullError,
@@ -146,26 +147,6 @@ def _lock_folder(root: Folder, scratch: str | None) -> Iterator[None]:
             raise lost_files_error(root, [error.filename]) from error
 
 
-def rewrite(
-    recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
-) -> None:
-    """Write damaged files of a committed version again; `recipe` has the learned states, `damaged` are file names."""
-    recipe = _resolve_recipe(recipe, source)
-    with (
-        root.lock(),
-        scratch_folder(root / committed.version, options.scratch) as scratch,
-        Progress(options.progress) as progress,
-    ):
-        check_committed(root, committed)
-        check_folders(root / committed.version, scratch)
-        scratch.remove_all()
-        job = WriteJob(
-            recipe, source, root, committed.version, scratch, options, progress, committed.source, committed.files
-        )
-        job.repair(committed, damaged)
-        clean(root, committed)
-
-
 @contextmanager
 def scratch_folder(version: Folder, path: str | None) -> Iterator[Folder]:
     """Yield the folder for scratch files of a write; `path` is the parent that the user specified, or None.
@@ -270,9 +251,9 @@ def repair(
 ) -> Dataset:
     """Rewrite the damaged files of a dataset from its source, and remove files that are not part of it.
 
-    Only parts with a damaged file are written. Each file must have the same bytes as before, so a source that has
-    changed raises an error. The manifest, metadata.json and vocabularies cannot be repaired; without them, write the
-    dataset again.
+    If a file is damaged, the dataset is written once more, next to its files, which takes as long as `write`. Each file
+    must have the same bytes as before, so a source that has changed raises an error. The manifest, metadata.json and
+    vocabularies cannot be repaired; without them, write the dataset again.
 
     Parameters
     ----------
@@ -324,7 +305,9 @@ def repair(
             if any(damage.file.startswith(f"{fold_folder}/") for damage in damages):
                 fold = dataset.fold(number)
                 _repair(fold, root / fold_folder, fold.damaged(), frame, progress, storage_options)
-        _clean(root, dataset.manifest)
+        with root.lock():
+            check_committed(root, dataset.manifest)
+            clean(root, dataset.manifest)
     else:
         _repair(dataset, root, damages, frame, progress, storage_options)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
@@ -341,22 +324,41 @@ def _repair(
     progress: bool | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    """Write the damaged files of a dataset or fold again, from `frame` or its recorded source; else only clean."""
+    """Replace the damaged files of a dataset or fold, from `frame` or its recorded source, and remove other files."""
     committed = dataset.manifest
     damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in damages}
-    lost = damaged & committed.files.keys()
-    if not lost:
-        _clean(root, committed)
-        return
-    if frame is None and not dataset.trusted:
+    lost = sorted(damaged & committed.files.keys())
+    if lost and frame is None and not dataset.trusted:
         raise ConfigError(
             f"{dataset.url} is not trusted, so the files that it records as its source are not read: pass the rows "
             "as frame, or trusted=True if you trust the source of the dataset"
         )
+    version = root / committed.version
+    with root.lock(), scratch_folder(version, None) as scratch:
+        check_committed(root, committed)
+        if lost:
+            copy, entries = scratch / "copy", _write_copy(dataset, scratch / "copy", frame, progress, storage_options)
+            if other := [name for name in lost if entries.files.get(name) != committed.files[name]]:
+                raise CorruptDatasetError(
+                    f"{other[0]} cannot be repaired: the source, or other versions of pyarrow and zarr, result in "
+                    "other bytes than were written; repair it from the original source, or write the dataset again "
+                    "with overwrite=True"
+                )
+            version.remove(*lost)
+            for name in lost:
+                version.link(name, copy / entries.version)
+            version.sync(lost)
+        clean(root, committed)
+
+
+def _write_copy(
+    dataset: Dataset, folder: Folder, frame: Any, progress: bool | None, storage_options: Mapping[str, Any] | None
+) -> Manifest:
+    """Write a dataset again to another folder, from `frame` or its recorded source, and return the manifest there."""
     for learned in dataset.learned.values():
         check_trusted_path(getattr(learned, "base_dir", None), "The base_dir")
-    state = dataset.metadata
-    recipe = read_recipe(dataset)
+    committed, state = dataset.manifest, dataset.metadata
+    recipe = dataclasses.replace(read_recipe(dataset), on_findings="ignore")
     columns = source_columns(recipe.features, recipe.raw_columns)
     if frame is not None:
         source = as_source(frame, columns=columns, storage_options=storage_options)
@@ -372,13 +374,25 @@ def _repair(
         progress=progress,
         shards=committed.layout.sharded,
     )
-    rewrite(recipe, source, root, options, committed, lost)
+    write_again(recipe, source, folder, options)
+    copied = read_manifest(folder)
+    assert copied is not None
+    if copied.layout != committed.layout:
+        raise CorruptDatasetError(
+            f"the source has other rows than the dataset ({dict(copied.layout.rows)}, not "
+            f"{dict(committed.layout.rows)} by split): pass the original source, or write the dataset again "
+            "with overwrite=True"
+        )
+    return copied
 
 
-def _clean(root: Folder, committed: Manifest) -> None:
-    with root.lock():
-        check_committed(root, committed)
-        clean(root, committed)
+def write_again(recipe: Recipe, source: Source, root: Folder, options: Options) -> WriteResult | None:
+    """Write a dataset as `write_source`, in place of another one that a killed call left in the folder."""
+    try:
+        return write_source(recipe, source, root, options)
+    except DatasetExistsError:
+        root.remove_all()
+        return write_source(recipe, source, root, options)
 
 
 def _open_recorded_source(

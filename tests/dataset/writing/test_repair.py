@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.dataset.writing import write
+from daskprep.dataset import Damage
 from daskprep.errors import ConfigError, CorruptDatasetError
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
@@ -108,13 +108,14 @@ def test_repair_keeps_version_committed_meanwhile(tmp_path: Path, monkeypatch: p
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a")
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
-    original = write.rewrite
+    find_damage = dp.Dataset.damaged
 
-    def late(*arguments: object) -> None:
+    def late(damaged: dp.Dataset) -> list[Damage]:
+        damages = find_damage(damaged)
         dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "a", overwrite=True)
-        original(*arguments)
+        return damages
 
-    monkeypatch.setattr(write, "rewrite", late)
+    monkeypatch.setattr(dp.Dataset, "damaged", late)
     with pytest.raises(ConfigError, match="was written again meanwhile"):
         dp.repair(tmp_path / "a", frame)
     assert dp.open_dataset(tmp_path / "a")["train"].num_embeddings("x") == 3
