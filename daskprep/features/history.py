@@ -150,11 +150,6 @@ class History(HistoryParameters, SequenceFeature):
         return {}
 
     @property
-    def window_group(self) -> str | None:
-        """Column of the groups."""
-        return self.by
-
-    @property
     def _window_groups(self) -> list[str | None]:
         return [self.by]
 

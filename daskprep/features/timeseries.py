@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.columns.display import format_count
 from daskprep.columns.kernels import float_values, list_offsets, pad, valid_mask
-from daskprep.columns.summaries import Lengths
+from daskprep.columns.summaries import Lengths, Moments, Range, Summary
 from daskprep.errors import ConfigError
 from daskprep.features.base import Learned, Loss, fills_with_one_value
 from daskprep.features.cells import as_numbers
@@ -20,8 +22,16 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.padding import Padding
 from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
-from daskprep.features.windows import Reach, SortedRows, WindowImputer, parse_rows, replace_values
-from daskprep.rows.normalization import MAX_FLOAT32
+from daskprep.features.windows import (
+    Reach,
+    SortedRows,
+    WindowImputer,
+    expand_ranges,
+    locate,
+    parse_rows,
+    replace_values,
+)
+from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
 from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesValues
 
 # Windows: NaN represents a missing number, and `HIDDEN` a number of another split: it fills no missing number, and
@@ -29,6 +39,16 @@ from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesVal
 HIDDEN = float("inf")
 _MIN_AUTO = 256  # limit with timeseries_length_limit="auto"
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
+_CHUNK_VALUES = 1 << 22  # in memory at a time
+
+
+@dataclass(frozen=True)
+class SeriesSummary(Summary):
+    """Lengths of series, or for windows with a normalization, the moments and the range of numbers."""
+
+    lengths: Lengths = field(default_factory=Lengths)
+    moments: Moments = field(default_factory=Moments)
+    range: Range = field(default_factory=Range)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +57,7 @@ class LearnedTimeseries(TimeseriesValues, Learned):
 
 
 @with_parameters
-class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
+class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 
     A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
@@ -57,12 +77,28 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
         Whether the first or the last numbers of a series that is too long are kept.
-    window_size : int
-        Length of a window that ends in its own row; 0 for none.
+    window_size : int or str
+        Length of a window that ends in its own row, in rows, or with `step` in steps; 0 for none. A duration such as
+        "28D" takes the rows of this time before a row, for `statistics`.
     horizon : int
         Length of a window that starts in the next row; 0 for none.
     group_by : str or None
         Column of groups: windows take numbers only from rows with the same value. Missing values form a group too.
+    time : str or None
+        Column of times. If the rows of a group are not in their order, encoding raises `ColumnError`. None: rows are
+        taken in the order of the data without a check. Rows of one time are in the order of the data.
+    step : str or None
+        Duration of a step, such as "1D": windows have a number for each step of time, NaN for steps without a row. A
+        row is in the nearest step; of several rows, the last counts. None: a step is a row.
+    shift : int
+        Number of steps between the end of a window and its row: 1 leaves out the row itself, and 7 the last week.
+    lags : sequence of int or None
+        Numbers of steps before a row, each a column: 0 is the row itself. They replace a window.
+    statistics : sequence of {"mean", "min", "max", "count", "last", "since"} or None
+        Columns, in place of a window, about its present numbers: "last" is the newest one, and "since" the seconds
+        since then, or without `time` the number of rows. Without a number, all but "count" are NaN.
+    normalization : {"zscore", "minmax", "log1p"} or None
+        As for `Number`, learned from the numbers of training rows. Predictions and `decode` have the original units.
     across_splits : bool or "auto"
         Whether windows in datasets and streams also take numbers from rows of other splits. If not, these are padding.
         "auto": a `window_size` takes numbers of earlier splits (train, validation, test), a `horizon` of no other.
@@ -111,23 +147,60 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
                 f"Timeseries: window_size={self.window_size} uses previous rows, horizon={self.horizon} following "
                 "rows; set one of them to 0, or use two features"
             )
-        if self.group_by is not None and not self.is_windowed:
-            raise ConfigError(f'Timeseries: group_by="{self.group_by}" needs a window_size or a horizon')
         if self.is_windowed and self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(
                 'Timeseries: windows do not support "fill_with_mode": use "fill_with_const", "ffill" or "bfill"'
             )
+        for name, needed, exists in (
+            ("group_by", "a window_size, a horizon or lags", self.is_windowed),
+            ("time", "a window_size, a horizon or lags", self.is_windowed),
+            ("normalization", "a window_size, a horizon or lags", self.is_windowed),
+            ("step", "a column in time, and a number of steps as window_size", self.time and not self._span),
+            ("shift", "a window_size", self.window_size),
+            ("lags", "a number as window_size, and no horizon", not (self._span or self.horizon)),
+            ("statistics", "a window_size", self.window_size),
+        ):
+            if getattr(self, name) and not exists:
+                raise ConfigError(f"Timeseries: {name}={getattr(self, name)!r} needs {needed}")
+        if self._span and not (self.time and self.statistics):
+            raise ConfigError(
+                f"Timeseries: window_size={self.window_size!r} needs a column in time, and statistics: for a number "
+                'each day, use step="1D" and a number as window_size'
+            )
+        if self._steps > _MAX_WINDOW:
+            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._steps:,}")
+        if self.step is not None:
+            _micros(self, "step")
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
 
     @property
-    def _window_groups(self) -> list[str | None]:
-        return [self.group_by] if self.is_windowed else []
+    def _span(self) -> bool:
+        """Whether windows have the rows of a duration."""
+        return isinstance(self.window_size, str)
 
     @property
-    def window_group(self) -> str | None:
-        """Column of the groups of windows."""
-        return self.group_by
+    def _steps(self) -> int:
+        """The distance to the farthest number of windows, in rows or steps."""
+        size = self.shift + self.window_size - 1 if isinstance(self.window_size, int) and self.window_size else 0
+        return max(self.horizon, size, *(self.lags or (0,)))
+
+    @property
+    def _window_width(self) -> int:
+        """The number of columns of windows."""
+        if self.lags or self.statistics:
+            return len(self.lags or ()) + len(self.statistics or ())
+        assert isinstance(self.window_size, int)
+        return self.horizon or self.window_size
+
+    def tabulated_names(self, name: str, learned: LearnedTimeseries) -> list[str]:
+        """Return the names of the columns in tables: of lags and statistics, or numbers from 0."""
+        own = [*(f"lag_{lag}" for lag in self.lags or ()), *(self.statistics or ())]
+        return [f"{name}_{one}" for one in own or range(learned.max_timeseries_length)]
+
+    @property
+    def _window_groups(self) -> list[str | None]:
+        return [self.group_by] if self.is_windowed else []
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
         """Return lists of float32; for windows structs of value, group and time."""
@@ -145,15 +218,36 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
             return pa.array([[np.nan]], pa.list_(pa.float32()))
         return parse_number_lists(super().parse_fill(value).field("value"))
 
-    def summarize(self, parsed: pa.Array) -> Lengths:
-        # Nothing is learned from windows: their size is a parameter.
-        return Lengths() if self.is_windowed else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
+    def summarize(self, parsed: pa.Array) -> SeriesSummary:
+        if not self.is_windowed:
+            return SeriesSummary(Lengths.of(np.diff(list_offsets(parsed.drop_null()))))
+        if self.normalization is None:  # the size of windows is a parameter
+            return SeriesSummary()
+        values = parsed.field("value").drop_null() if pa.types.is_struct(parsed.type) else parsed.flatten()
+        numbers = values.to_numpy().astype(np.float64)
+        numbers = numbers[np.isfinite(numbers)]
+        return SeriesSummary(Lengths(), Moments.of(numbers), Range.of(numbers))
 
-    def learn(self, summary: Lengths) -> LearnedTimeseries:
+    def learn(self, summary: SeriesSummary) -> LearnedTimeseries:
+        if self.is_windowed:
+            numbers, extent = summary.moments, summary.range
+            if self.normalization is None or not numbers.count:
+                return LearnedTimeseries(max_timeseries_length=self._window_width)
+            NORMALIZATIONS[self.normalization].check_domain(np.array([extent.min]))
+            return LearnedTimeseries(
+                max_timeseries_length=self._window_width,
+                mean=numbers.mean(),
+                std=numbers.std(ddof=1) if numbers.count > 1 else 0.0,
+                min=extent.min,
+                max=extent.max,
+            )
+        return self._learn_length(summary.lengths)
+
+    def _learn_length(self, summary: Lengths) -> LearnedTimeseries:
         limit = self.timeseries_length_limit
         longest = max(1, min(summary.max, summary.limit(_MIN_AUTO) if limit == "auto" else limit))
         cut_rows = int(summary.counts[summary.lengths > longest].sum())
-        return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest, cut_rows=cut_rows)
+        return LearnedTimeseries(max_timeseries_length=longest, cut_rows=cut_rows)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), SEPARATORS[self.tokenizer] or " ")
@@ -185,7 +279,10 @@ class Timeseries(TimeseriesParameters, Feature[Lengths, LearnedTimeseries]):
         return {} if self.is_windowed else {"": Padding(np.float32(self.padding_number), self.padding == "left")}
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
-        return matrix_to_lists(encoded)
+        """Return rows as lists; numbers, but not statistics, in the units of the column."""
+        if self.normalization is None or self.statistics:
+            return matrix_to_lists(encoded)
+        return matrix_to_lists(NORMALIZATIONS[self.normalization](vars(learned)).inverse_transform(encoded))
 
     @property
     def _drops_windows(self) -> bool:
@@ -212,16 +309,16 @@ class _SeriesImputer(WindowImputer):
     """Replaces each number by a window over the rows around it, after `ffill` or `bfill` of missing numbers."""
 
     def __init__(self, feature: Timeseries) -> None:
-        """Derive the direction and reach of windows from a feature; raise ConfigError if they are too long."""
+        """Derive the direction and reach of windows from a feature."""
         self._feature = feature
         self.per_split = feature.across_splits is not True
         self.sees_earlier_splits = feature.across_splits == "auto" and not feature.horizon
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
-        reach = feature.horizon or feature.window_size - 1  # distance to the farthest number, in rows
-        if reach > _MAX_WINDOW:
-            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {reach:,}")
+        self._step = 0 if feature.step is None else _micros(feature, "step")
+        span = _micros(feature, "window_size") if feature._span else self._step * (feature._steps + 1)
+        reach = feature._steps or 1 if span else feature._steps
         before, after = (0, reach) if feature.horizon else (reach, 0)
-        super().__init__(Reach(before, after, fills=self._fill_strategy is not None), None)
+        super().__init__(Reach(before, after, span, self._fill_strategy is not None), feature.time)
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         """Return a column with the masked numbers replaced by HIDDEN; rows keep their positions and groups."""
@@ -231,11 +328,18 @@ class _SeriesImputer(WindowImputer):
         return replace_values(parsed, number, mask=number.is_null())
 
     def values_of(self, parsed: pa.Array, learned: LearnedTimeseries | None) -> pa.Array:
-        """Return the numbers with NaN for missing ones, or the value that fills them."""
+        """Return the normalized numbers with NaN for missing ones, or the value that fills them."""
         fill = np.nan
         if learned is not None and fills_with_one_value(self._feature):
             fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
-        return pc.fill_null(parsed.field("value"), np.float32(fill))
+        values = pc.fill_null(parsed.field("value"), np.float32(fill))
+        if learned is None or self._feature.normalization is None:
+            return values
+        numbers = values.to_numpy().astype(np.float64)
+        hidden = np.isinf(numbers)
+        normalizer = NORMALIZATIONS[self._feature.normalization](vars(learned))
+        normalized = normalizer.transform(np.where(hidden, np.nan, numbers))
+        return pa.array(np.where(hidden, np.float32(HIDDEN), normalized))
 
     def mask_present(self, values: pa.Array) -> np.ndarray:
         present: np.ndarray = np.isfinite(values.to_numpy())
@@ -246,7 +350,7 @@ class _SeriesImputer(WindowImputer):
         numbers = rows.values.to_numpy()
         if self._fill_strategy is not None:
             numbers = fill_in_groups(numbers, rows.codes, self._fill_strategy)
-        windows = self._windows(numbers, rows)
+        windows = self._columns(numbers, rows)
         windows[np.isinf(windows)] = np.nan
         # A window is missing if the number of its row is, unless imputation fills it.
         missing = ~valid_mask(parsed)
@@ -256,23 +360,135 @@ class _SeriesImputer(WindowImputer):
             missing = np.isnan(numbers[rows.positions])
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
-    def _windows(self, numbers: np.ndarray, rows: SortedRows) -> np.ndarray:
-        """Return the numbers of the rows in each window, NaN for those outside the group."""
-        horizon, width = self._feature.horizon, self._feature.horizon or self._feature.window_size
+    def _columns(self, numbers: np.ndarray, rows: SortedRows) -> np.ndarray:
+        """Return the windows of rows, or their lags and statistics."""
+        feature = self._feature
+        if feature.horizon:
+            return self._windows(numbers, rows, feature.horizon)
+        lags = [self._windows(numbers, rows, 1, lag) for lag in feature.lags or ()]
+        if not feature.statistics:
+            return np.hstack(lags) if lags else self._windows(numbers, rows, feature._window_width, feature.shift)
+        ends = np.maximum(rows.positions + 1 - feature.shift, rows.starts)
+        own_times = rows.times[rows.positions] if len(rows.times) else rows.positions
+        row_times = rows.times if len(rows.times) else np.arange(len(numbers))
+        unit = 1_000_000 if len(rows.times) else 1
+        if self._step:
+            width = int(feature.window_size)
+            numbers = self._windows(numbers, rows, width, feature.shift).reshape(-1)
+            starts = np.arange(len(ends)) * width
+            ends = starts + width
+            row_times = np.repeat(own_times - self._step * feature.shift, width)
+            row_times -= np.tile(np.arange(width)[::-1] * self._step, len(starts))
+        elif feature._span:
+            starts = np.minimum(self._locate(rows, own_times - self._reach.span), ends)
+        else:
+            starts = np.maximum(ends - int(feature.window_size), rows.starts)
+        statistics = np.empty((len(ends), len(feature.statistics)), np.float32)
+        for one in _chunks(ends - starts):
+            statistics[one] = _statistics(
+                feature.statistics, numbers, starts[one], ends[one], row_times, own_times[one], unit
+            )
+        return np.hstack([*lags, statistics])
+
+    def _windows(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int = 0) -> np.ndarray:
+        """Return the numbers of the rows, or steps of time, in each window, NaN for those outside the group."""
         if not len(numbers):
             return np.empty((0, width), np.float32)
+        if self._step:
+            return self._steps_of_time(numbers, rows, width, shift)
         outside = np.full(width, np.nan, np.float32)
-        if horizon:
+        ahead = self._feature.horizon > 0
+        if ahead:
             begins, known = rows.positions + 1, rows.ends - rows.positions - 1
             views = np.lib.stride_tricks.sliding_window_view(np.concatenate([numbers, outside]), width)
         else:
-            begins, known = rows.positions + 1, rows.positions + 1 - rows.starts
+            begins = np.maximum(rows.positions + 1 - shift, rows.starts)
+            known = begins - rows.starts
             views = np.lib.stride_tricks.sliding_window_view(np.concatenate([outside, numbers]), width)
         windows: np.ndarray = views[begins]
         short = np.flatnonzero(known < width)
-        steps = np.arange(width) if horizon else np.arange(width)[::-1]
+        steps = np.arange(width) if ahead else np.arange(width)[::-1]
         windows[short] = np.where(steps < known[short, None], windows[short], np.float32(np.nan))
         return windows
+
+    def _steps_of_time(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int) -> np.ndarray:
+        """Return for each row the number of the last row that is nearest to each step, NaN for steps without rows."""
+        own_times, step, ahead = rows.times[rows.positions], self._step, self._feature.horizon > 0
+        if ahead:
+            starts, ends = rows.positions + 1, self._locate(rows, own_times + step * (width + 1))
+        else:
+            starts = self._locate(rows, own_times - step * (width + shift))
+            ends = np.minimum(rows.positions + 1, self._locate(rows, own_times - step * (shift - 1)))
+        starts = np.minimum(starts, ends)
+        windows = np.full((len(ends), width), np.nan, np.float32)
+        for chunk in _chunks(ends - starts):
+            sources = expand_ranges(starts[chunk], ends[chunk])
+            owners = np.repeat(np.arange(chunk.start, chunk.stop), (ends - starts)[chunk])
+            distances = np.abs(rows.times[sources] - own_times[owners])
+            steps = (2 * distances + step) // (2 * step) - (1 if ahead else shift)
+            inside = (steps >= 0) & (steps < width) & ~np.isinf(numbers[sources])
+            columns = steps[inside] if ahead else width - 1 - steps[inside]
+            windows[owners[inside], columns] = numbers[sources[inside]]  # of several rows, the last
+        return windows
+
+    def _locate(self, rows: SortedRows, times: np.ndarray) -> np.ndarray:
+        """Return for each row the end of the rows of its group that are not later than a time."""
+        return locate(rows.codes, rows.times, rows.codes[rows.positions], times)
+
+
+def _chunks(lengths: np.ndarray) -> Iterator[slice]:
+    """Yield slices of rows that have a limited number of values together."""
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(lengths):
+        before = ends[first - 1] if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + _CHUNK_VALUES, side="right")))
+        yield slice(first, stop)
+        first = stop
+
+
+def _statistics(
+    names: Sequence[str],
+    numbers: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    times: np.ndarray,
+    own_times: np.ndarray,
+    unit: int,
+) -> np.ndarray:
+    """Return statistics of the present numbers in each range, NaN without one; "since" is in multiples of `unit`."""
+    sources, owners = expand_ranges(starts, ends), np.repeat(np.arange(len(starts)), ends - starts)
+    present = np.isfinite(numbers[sources])
+    sources, owners = sources[present], owners[present]
+    values = numbers[sources].astype(np.float64)
+    counts = np.bincount(owners, minlength=len(starts))
+    some = np.flatnonzero(counts)
+    firsts = (np.cumsum(counts) - counts)[some]
+    lasts = firsts + counts[some] - 1
+    results: dict[str, Callable[[], np.ndarray]] = {
+        # Numbers are added in order, so that a mean does not depend on the partition.
+        "mean": lambda: np.bincount(owners, values, minlength=len(starts))[some] / counts[some],
+        "min": lambda: np.minimum.reduceat(values, firsts),
+        "max": lambda: np.maximum.reduceat(values, firsts),
+        "last": lambda: values[lasts],
+        "since": lambda: (own_times[some] - times[sources[lasts]]) / unit,
+    }
+    columns = np.full((len(starts), len(names)), np.nan)
+    for column, name in enumerate(names):
+        if name == "count":
+            columns[:, column] = counts
+        elif len(some):
+            columns[some, column] = results[name]()
+    return columns.astype(np.float32)
+
+
+def _micros(feature: Timeseries, name: str) -> int:
+    """Return the microseconds of a duration in a parameter; raise ConfigError for another text."""
+    text = getattr(feature, name)
+    with suppress(ValueError):
+        if (micros := pd.Timedelta(text) // pd.Timedelta(microseconds=1)) > 0 and not text.strip().isdigit():
+            return int(micros)
+    raise ConfigError(f'Timeseries: {name}={text!r} is no duration: use a text such as "28D", "12h" or "15min"')
 
 
 def fill_in_groups(numbers: np.ndarray, codes: np.ndarray, strategy: Literal["ffill", "bfill"]) -> np.ndarray:

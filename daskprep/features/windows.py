@@ -65,7 +65,7 @@ class SortedRows(NamedTuple):
 def parse_rows(values: pa.Array, feature: Any, others: Sequence[pa.Array], mask: pa.Array | None = None) -> pa.Array:
     """Return structs of value, group and time; `others` has the columns of group and time that the feature reads."""
     named = dict(zip(feature.reads("")[1:], others, strict=False))
-    group, time = (named.get(name) for name in (feature.window_group, getattr(feature, "time", None)))
+    group, time = (named.get(name) for name in (*feature._window_groups, feature.time))
     groups = pa.nulls(len(values)) if group is None else as_text(group)
     times = pa.nulls(len(values)) if time is None else read_times(time, feature.time)
     return pa.StructArray.from_arrays([values, groups, times], FIELDS, mask=mask)
@@ -247,7 +247,7 @@ class WindowImputer(NeighbourImputer):
 
 def locate(codes: Integers, times: Integers, groups: Integers, at: Integers) -> Integers:
     """Return the number of rows, sorted by group and time, that are in an earlier group, or not later than a time."""
-    _, ranks = np.unique(np.concatenate([times, at]), return_inverse=True)
+    _, ranks = np.unique(np.concatenate([times, at]), return_inverse=True)  # of times: keys are then below 2**63
     size = len(ranks) + 1
     keys, wanted = codes * size + ranks[: len(times)], groups * size + ranks[len(times) :]
     located: Integers = np.searchsorted(keys, wanted, side="right")

@@ -42,6 +42,18 @@ class _Numbers(torch.nn.Module):
         return rows if self.center is None else rows.sub(self.center).div(self.scale)
 
 
+class _Window(torch.nn.Module):
+    """Numbers of windows, 0 for missing ones, beside a flag of each that is missing."""
+
+    def __init__(self, numbers: int) -> None:
+        super().__init__()
+        self.width = 2 * numbers
+
+    def forward(self, values: Tensor) -> Tensor:
+        is_missing = values.isnan()
+        return torch.cat([values.masked_fill(is_missing, 0.0), is_missing.to(values.dtype)], 1)
+
+
 class _Embedding(torch.nn.Embedding):
     """An embedding of one id per row; the id `unknown` starts as zeros."""
 
@@ -112,7 +124,8 @@ class Inputs(torch.nn.Module):
     - Ids of categories and of bins become embeddings.
     - Sets, bags, sequences and texts become the mean embedding of their tokens, without padding. Padding is the rest of
       a row after ``<name>_length`` of a loader with ``trim=True``, or else the padding id.
-    - Images, audio and time series need a module in `modules`.
+    - Windows of time series are their numbers, 0 in place of NaN, and a flag for each missing number.
+    - Images, audio and other time series need a module in `modules`.
 
     An embedding of n ids has ``min(64, round(1.6 * n ** 0.56))`` numbers: 3 for 3 ids, 10 for 25, 21 for 100, and 64
     from 726 on. This is the rule of fastai with a lower limit. Embeddings start small, with a standard deviation of
@@ -255,6 +268,8 @@ def _make_encoder(
 ) -> torch.nn.Module:
     """Return the module for an output; `example` is a batch of 0 rows."""
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
+    if getattr(feature, "is_windowed", False):
+        return _Window(shape.numel()) if getattr(feature, "padding_value", None) is None else _Numbers(shape.numel())
     is_series, meaning = feature.kind in ("timeseries", "boxes", "keypoints"), feature.semantic_type
     vocabulary, ids = getattr(learned, "vocabulary", None), getattr(learned, "num_embeddings", 0)
     dimensions = size or min(_MAX_DIMENSIONS, round(1.6 * ids**0.56))

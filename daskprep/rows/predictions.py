@@ -270,6 +270,8 @@ class NumberListDecoder(OutputDecoder):
         self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        if (normalization := self.params.get("normalization")) is not None:
+            outputs = NORMALIZATIONS[normalization](self.learned).inverse_transform(outputs)
         return {"_predictions": outputs.astype(np.float64).tolist()}
 
 

@@ -211,6 +211,13 @@ class TimeseriesValues:
 
     max_timeseries_length: Length = 1
     cut_rows: int = later(0)  # training rows with a longer series
+    mean: float | None = later(None)  # as of `Number`, of the numbers in windows, for a normalization
+    std: float | None = later(None)
+    min: float | None = later(None)
+    max: float | None = later(None)
+
+
+Statistic = Literal["mean", "min", "max", "count", "last", "since"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -222,9 +229,15 @@ class TimeseriesParameters(Parameters):
     padding_value: float | None = None
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = later("keep_start", rows=True)
-    window_size: Annotated[int, AtLeast(0)] = 0
+    window_size: Annotated[int, AtLeast(0)] | str = 0
     horizon: Annotated[int, AtLeast(0)] = 0
     group_by: str | None = None
+    time: str | None = later(None)
+    step: str | None = later(None)
+    shift: Annotated[int, AtLeast(0, 1 << 24)] = later(0)
+    lags: Sequence[Annotated[int, AtLeast(0, 1 << 24)]] | None = later(None)
+    statistics: Sequence[Statistic] | None = later(None)
+    normalization: Literal["zscore", "minmax", "log1p"] | None = later(None)
     across_splits: bool | Literal["auto"] = later("auto", before=True, rows=True)
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
@@ -232,7 +245,7 @@ class TimeseriesParameters(Parameters):
     @property
     def is_windowed(self) -> bool:
         """Whether a row is a window over the rows around it."""
-        return self.window_size > 0 or self.horizon > 0
+        return bool(self.window_size or self.horizon or self.lags)
 
     @property
     def padding_number(self) -> float:
@@ -240,7 +253,7 @@ class TimeseriesParameters(Parameters):
         return (_NAN if self.is_windowed else 0.0) if self.padding_value is None else float(self.padding_value)
 
     def reads(self, name: str) -> list[str]:
-        return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
+        return [*super().reads(name), *(one for one in (self.group_by, self.time) if one is not None)]
 
 
 class TimeseriesRowEncoder(RowEncoder):

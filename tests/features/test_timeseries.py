@@ -228,7 +228,7 @@ def test_windows_do_not_change_the_learned_state(as_frame):
     ("parameters", "message"),
     [
         ({"window_size": 2, "horizon": 2}, "window_size=2 .*horizon=2"),
-        ({"group_by": "who"}, 'group_by="who" needs'),
+        ({"group_by": "who"}, "group_by='who' needs"),
         ({"window_size": 2, "missing_value_strategy": "fill_with_mode"}, "fill_with_mode"),
         ({"window_size": -1}, "window_size must be"),
         ({"fill_value": "x"}, "'x' cannot be read"),

@@ -425,13 +425,13 @@ class _TimeReader:
 
 
 def read_times(cells: pa.Array, column: str) -> pa.Array:
-    """Return cells of a column as integer times; ColumnError for a missing or unreadable one."""
-    times, bad, _ = _TimeReader(column, None).read(pa.table({column: cells}), None)
+    """Return cells of a column as microseconds since 1970; ColumnError for a missing or unreadable one."""
+    times, bad, unit = _TimeReader(column, None).read(pa.table({column: cells}), None)
     if bad.any():
         raise ColumnError(
             f'Column "{column}": {format_count(int(bad.sum()), "row")} without a readable time: drop them'
         )
-    return pa.array(times)
+    return pa.array(times // 1_000 if unit == "ns" else times)
 
 
 def _is_number(kind: pa.DataType) -> bool:

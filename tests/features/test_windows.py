@@ -1,0 +1,232 @@
+"""Windows, lags, statistics and horizons equal plain Python and pandas, for any groups, gaps, ties and partitions."""
+
+from __future__ import annotations
+
+import math
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+
+STATISTICS = ["mean", "min", "max", "count", "last", "since"]
+DAY = pd.Timedelta("1D")
+
+
+def make_rows(seed: int, rows: int, groups: int = 3) -> pd.DataFrame:
+    """Return rows of series in order of time, with gaps, repeated times, and missing numbers and groups."""
+    rng = np.random.default_rng(seed)
+    hours = rng.choice([0, 0, 7, 17, 24, 24, 24, 41, 72], rows).cumsum()
+    frame = pd.DataFrame({"at": pd.Timestamp("2024-03-01", tz="Europe/Rome") + pd.to_timedelta(hours, "h")})
+    frame["shop"] = rng.choice([*(f"s{one}" for one in range(groups)), None], rows)
+    frame["load"] = pd.Series(rng.normal(10, 3, rows).astype(np.float32)).mask(rng.random(rows) < 0.15)
+    return frame
+
+
+def steps_by_hand(frame: pd.DataFrame, row: int, alike: list[int], step: str | None, visible) -> dict[int, int]:
+    """Return the row of each step before (from 0) or after (below 0) a row; `alike` are the rows of its group."""
+    here = alike.index(row)
+    if step is None:
+        return {here - other: alike[other] for other in range(len(alike))}
+    rows = {}
+    for other in alike:
+        if visible(other):
+            distance = abs(frame["at"][row] - frame["at"][other])
+            number = (2 * distance.value + pd.Timedelta(step).value) // (2 * pd.Timedelta(step).value)
+            is_before = alike.index(other) <= here
+            if is_before or number > 0:
+                rows[number if is_before else -number] = other
+    return rows
+
+
+def by_hand(frame: pd.DataFrame, feature: dp.Timeseries, visible=lambda row, other: True) -> np.ndarray:
+    """Return all rows of a feature, computed row by row."""
+    found = []
+    groups = frame["shop"].map(str) if feature.group_by else pd.Series("", frame.index)
+    for row in frame.index:
+        alike = frame.index[groups == groups[row]].tolist()
+        sees = lambda other, row=row: visible(row, other)  # noqa: E731
+        at = steps_by_hand(frame, row, alike, feature.step, sees)
+        number = lambda one, at=at, sees=sees: frame["load"][at[one]] if one in at and sees(at[one]) else math.nan  # noqa: E731
+        if feature.horizon:
+            found.append([number(-one) for one in range(1, feature.horizon + 1)])
+            continue
+
+        values = [number(lag) for lag in feature.lags or ()]
+        if isinstance(feature.window_size, int):
+            window = list(range(feature.window_size))[::-1]
+            window = [one + feature.shift for one in window]
+            numbers, rows = [number(one) for one in window], [at.get(one) for one in window]
+            if feature.step:
+                ages = [one * pd.Timedelta(feature.step).total_seconds() for one in window]
+            elif feature.time:
+                ages = [
+                    math.nan if one is None else (frame["at"][row] - frame["at"][one]).total_seconds() for one in rows
+                ]
+            else:
+                ages = window
+        else:
+            rows = [other for other in alike if other <= row]
+            rows = rows[: len(rows) - feature.shift]
+            rows = [one for one in rows if frame["at"][one] > frame["at"][row] - pd.Timedelta(feature.window_size)]
+            numbers = [frame["load"][one] if sees(one) else math.nan for one in rows]
+            ages = [(frame["at"][row] - frame["at"][one]).total_seconds() for one in rows]
+        if not feature.statistics:
+            found.append(values if feature.lags else numbers)
+            continue
+        present = [(float(one), age) for one, age in zip(numbers, ages, strict=True) if not np.isnan(one)]
+        only = [one for one, _ in present]
+        results = dict.fromkeys(STATISTICS, math.nan) | {"count": len(only)}
+        if only:
+            total = 0.0
+            for one in only:
+                total += one
+            results |= {"mean": total / len(only), "min": min(only), "max": max(only)}
+            results |= {"last": only[-1], "since": present[-1][1]}
+        found.append([*values, *(results[name] for name in feature.statistics)])
+    return np.array(found, np.float32)
+
+
+WINDOWS = st.one_of(
+    st.fixed_dictionaries({"window_size": st.integers(1, 6)}),
+    st.fixed_dictionaries({"window_size": st.integers(1, 6), "shift": st.integers(0, 3)}),
+    st.fixed_dictionaries({"lags": st.lists(st.integers(0, 6), min_size=1, max_size=3)}),
+    st.fixed_dictionaries(
+        {
+            "window_size": st.integers(1, 6),
+            "statistics": st.permutations(STATISTICS),
+            "shift": st.integers(0, 2),
+            "lags": st.sampled_from([None, [1, 3]]),
+        }
+    ),
+    st.fixed_dictionaries({"horizon": st.integers(1, 4)}),
+)
+SPANS = st.fixed_dictionaries(
+    {
+        "window_size": st.sampled_from(["1D", "36h", "10D"]),
+        "statistics": st.permutations(STATISTICS),
+        "shift": st.integers(0, 2),
+        "time": st.just("at"),
+    }
+)
+TIMES = st.sampled_from([{}, {"time": "at"}, {"time": "at", "step": "1D"}, {"time": "at", "step": "17h"}])
+
+
+@st.composite
+def features(draw) -> dp.Timeseries:
+    options = draw(st.one_of(SPANS, st.tuples(WINDOWS, TIMES).map(lambda both: both[0] | both[1])))
+    return dp.Timeseries(column="load", group_by=draw(st.sampled_from(["shop", None])), **options)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 999), rows=st.integers(1, 40), partitions=st.sampled_from([1, 2, 5, 64]), feature=features())
+def test_windows_equal_plain_python_for_any_partitions(seed, rows, partitions, feature):
+    frame = make_rows(seed, rows)
+    prep = dp.Preprocessor({"w": feature}).fit(frame)
+    source = dd.from_pandas(frame, npartitions=partitions) if partitions > 1 else frame
+    np.testing.assert_array_equal(np.asarray(prep.encode(source)["w"]), by_hand(frame, feature))
+
+
+SPLITS = [dp.DatetimeSplit("at", (0.5, 0.2, 0.3)), dp.RandomSplit(), dp.TimeSeriesSplit("at", 2, fold=1)]
+
+
+@pytest.mark.filterwarnings("ignore:information is lost", "ignore:the times of", "ignore:no rows are left")
+@settings(max_examples=15)
+@given(
+    seed=st.integers(0, 999), partitions=st.sampled_from([1, 7]), feature=features(), split=st.sampled_from(SPLITS),
+    across=st.sampled_from(["auto", True, False]),
+)  # fmt: skip
+def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions, feature, split, across):
+    frame = make_rows(seed, 50)
+    feature.set_params(across_splits=across)
+    prep = dp.Preprocessor({"w": feature}, split=split)
+    path = tmp_path_factory.mktemp("windows") / "d.dp"
+    dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), path, progress=False)
+    codes = prep.assign(frame)["split"].astype(int)
+    visible = {
+        True: lambda row, other: True,
+        False: lambda row, other: codes[other] == codes[row] or codes[other] == 3,
+        "auto": lambda row, other: codes[other] <= codes[row] or codes[other] == 3,
+    }["auto" if across == "auto" and not feature.horizon else across is True]
+    expected = by_hand(frame, feature, visible)
+    for name in dataset:
+        stored = dataset[name].read(["row_id", "w"])
+        np.testing.assert_array_equal(stored["w"], expected[stored["row_id"]])
+
+
+def test_statistics_equal_those_of_pandas():
+    frame = make_rows(3, 400).dropna(subset="shop").reset_index(drop=True)
+    names = ["mean", "min", "max", "count"]
+    feature = dp.Timeseries(column="load", window_size="5D", time="at", group_by="shop", statistics=names)
+    ours = dp.Preprocessor({"w": feature}).fit(frame).encode(frame)["w"]
+    double = frame.assign(load=frame["load"].astype(float)).set_index("at").groupby("shop")["load"]
+    for column, name in enumerate(names):
+        theirs = getattr(double.rolling("5D", min_periods=1), name)()
+        theirs = np.concatenate([theirs[shop].to_numpy() for shop in frame["shop"].unique()])
+        rows = np.concatenate([np.flatnonzero(frame["shop"] == shop) for shop in frame["shop"].unique()])
+        # Rolling sums of pandas round otherwise.
+        np.testing.assert_allclose(ours[rows, column], theirs.astype(np.float32), rtol=1e-6)
+
+
+def test_days_without_a_row_are_missing_steps():
+    days = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=90), "load": np.arange(90.0)})
+    gap = days[(days["day"] < "2024-02-01") | (days["day"] >= "2024-03-01")]
+    prep = dp.Preprocessor({"past": dp.Timeseries(column="load", window_size=5, time="day", step="1D")}).fit(gap)
+    first = prep.encode(gap)["past"][33]
+    np.testing.assert_array_equal(first, np.float32([np.nan, np.nan, 60, 61, 62]))
+
+
+def test_normalized_windows_decode_and_predict_in_units():
+    frame = make_rows(5, 60)
+    for normalization in ("zscore", "minmax", "log1p"):
+        feature = dp.Timeseries(column="load", horizon=2, normalization=normalization)
+        plain = dp.Preprocessor({"w": dp.Timeseries(column="load", horizon=2)}).fit(frame).encode(frame)["w"]
+        prep = dp.Preprocessor({"w": feature}, targets="w").fit(frame)
+        ours = prep.encode(frame)["w"]
+        number = dp.Preprocessor({"load": dp.Number(normalization=normalization, missing_value_strategy="keep")})
+        single = number.fit(frame).encode(frame)["load"]
+        np.testing.assert_array_equal(ours[:-1, 0], single[1:])
+        np.testing.assert_allclose(np.stack(prep.decode({"w": ours})["w"]), plain, rtol=1e-5)
+        decoded = prep.predictions(ours, logits=False)["w_predictions"]
+        np.testing.assert_allclose(np.array(decoded.tolist()), plain, rtol=1e-5)
+        again = dp.Preprocessor.from_dict(prep.to_dict())
+        np.testing.assert_array_equal(again.encode(frame)["w"], ours)
+
+
+def test_columns_of_tables_have_the_names_of_lags_and_statistics():
+    frame = make_rows(6, 20)
+    feature = dp.Timeseries(column="load", lags=[1, 7], window_size=3, statistics=["mean", "since"])
+    prep = dp.Preprocessor({"w": feature}).fit(frame)
+    assert list(prep.get_feature_names_out()) == ["w_lag_1", "w_lag_7", "w_mean", "w_since"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"window_size": "28D"}, "needs a column in time, and statistics"),
+        ({"window_size": "28", "time": "at", "statistics": ["mean"]}, "no duration"),
+        ({"window_size": 3, "time": "at", "step": "-1D"}, "no duration"),
+        ({"window_size": 3, "step": "1D"}, "step='1D' needs a column in time"),
+        ({"horizon": 3, "lags": [1]}, r"lags=\[1\] needs"),
+        ({"horizon": 3, "shift": 1}, "shift=1 needs"),
+        ({"time": "at"}, "time='at' needs"),
+        ({"normalization": "zscore"}, "needs a window_size"),
+        ({"window_size": 3, "statistics": ["median"]}, "statistics must be"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_contradictory_windows_raise(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        dp.Preprocessor({"w": dp.Timeseries(column="load", **parameters)}).fit(make_rows(0, 9))
+
+
+def test_rows_out_of_time_order_are_refused():
+    frame = make_rows(1, 30)[::-1]
+    prep = dp.Preprocessor({"w": dp.Timeseries(column="load", window_size=3, time="at", group_by="shop")}).fit(frame)
+    with pytest.raises(ColumnError, match="go back at .* rows within a group"):
+        prep.encode(frame)
