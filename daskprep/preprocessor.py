@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
@@ -40,7 +41,7 @@ from daskprep.features.feature import with_y
 from daskprep.features.parameter_values import check_outputs, make_features, match_folds_to_split
 from daskprep.passes.assignment import Assignment, check_row_parameters, resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns, fold_columns
-from daskprep.passes.encoding import tabulate_cross_fitted, tabulate_source
+from daskprep.passes.encoding import tabulate_cross_fitted, tabulate_source, with_history
 from daskprep.passes.losses import count_left_out, tabulate_learned_losses, tabulate_losses, warn_about_losses
 from daskprep.passes.reviewing import encode_new_rows
 from daskprep.passes.state import SerializationMixin
@@ -313,6 +314,30 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))
         arrays = encode_new_rows(features, self.learned_, source, self._inputs)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
+
+    def with_history(self, frame: Rows) -> Self:
+        """Return a copy whose windows over past rows also have the rows of a frame, before all others.
+
+        `encode`, `predict`, `write`, `append` and `stream` of the copy return or write only the rows that they get. Of
+        each group, the copy keeps the rows that windows need; `frame` may have more, in order of time.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> days = pd.DataFrame({"load": [1, 2, 3, 4]})
+        >>> prep = dp.Preprocessor({"load": dp.Timeseries(window_size=3)}).fit(days)
+        >>> prep.with_history(days).encode(pd.DataFrame({"load": [5]}))["load"]
+        array([[3., 4., 5.]], dtype=float32)
+        """
+        check_is_fitted(self)
+        windows = {name: feature for name, feature in self.features_.items() if feature._past is not None}
+        if not windows:
+            raise ConfigError("with_history: no feature has windows over past rows: call encode without it")
+        source = as_source(frame, columns=source_columns(windows), scratch=self.scratch)
+        after = copy.copy(self)
+        after.features_ = {**self.features_, **with_history(windows, self.learned_, source)}
+        return after
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Return human-readable values for encoded arrays by output; outputs without an array are left out."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from daskprep.errors import (
 )
 from daskprep.rows import make_row_encoder, saved
 from daskprep.rows.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
+from daskprep.rows.cells import is_missing, text_of
 from daskprep.rows.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.rows.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
@@ -55,6 +57,9 @@ class FallbackRowEncoder:
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
         self.column = self.columns[0]
+        self.past = self._prep.features_[name]._past
+        if self.past is not None:
+            self.seen["padded"] = 0
 
     def require_labels(self) -> None:
         """Remove the fill value if a missing label drops its row."""
@@ -68,23 +73,38 @@ class FallbackRowEncoder:
         cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
         return self._pandas.DataFrame(cells)
 
-    def encode(self, rows: RowMappings) -> Arrays:
+    def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
+        arrays = self._encode(rows, first)
+        if "padded" in self.seen:
+            with count_lock:
+                self.seen["padded"] += len(self._find_padded(arrays))
+        return arrays
+
+    def _encode(self, rows: RowMappings, first: int) -> Arrays:
         from daskprep.passes.encoding import encode_source  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
         # Not `Preprocessor.encode`, which warns: `report` and `seen` are about the cells of a request.
         arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)))
-        return {output.removeprefix(self.name): array for output, array in arrays.items()}
+        return {output.removeprefix(self.name): array[first:] for output, array in arrays.items()}
 
-    def report(self, rows: RowMappings) -> CellReport:
-        """Return the missing, unreadable and unseen cells of rows."""
+    def _find_padded(self, arrays: Arrays) -> list[int]:
+        """Return the rows whose window lacks rows."""
+        padded = self._prep.features_[self.name]._mask_padded(arrays[""], self._prep.learned_[self.name])
+        return [] if padded is None else np.flatnonzero(padded).tolist()
+
+    def report(self, rows: RowMappings, first: int = 0) -> CellReport:
+        """Return the missing, unreadable and unseen cells of rows, and rows whose window lacks rows."""
         from daskprep.passes.encoding import rows_by_kind  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
-        source = as_source(self._frame(rows))
-        row_numbers = rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
+        own = rows[first:]
+        source = as_source(self._frame(own))
+        row_numbers = dict(rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name])
+        if "padded" in self.seen:
+            row_numbers["padded"] = self._find_padded(self._encode(rows, first))
         return {
-            kind: {row: json_number(rows[row][self.column]) for row in ids} for kind, ids in row_numbers.items() if ids
+            kind: {row: json_number(own[row][self.column]) for row in ids} for kind, ids in row_numbers.items() if ids
         }
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
@@ -93,6 +113,45 @@ class FallbackRowEncoder:
         [feature] = self._prep.features_.values()
         expanded: np.ndarray = feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
         return expanded
+
+
+class _PastRows:
+    """The last rows of each group, for windows of later rows. The group unused longest loses its oldest rows first."""
+
+    def __init__(self, columns: Sequence[str], past: tuple[str | None, int, bool], limit: int) -> None:
+        self._columns, (self._group, self._per_group, self._null_is_group) = columns, past
+        self._limit, self._rows = limit, 0
+        self._groups: OrderedDict[str | None, deque[dict[str, Any]]] = OrderedDict()
+
+    def before(self, rows: RowMappings) -> list[Mapping[str, Any]]:
+        """Return the kept rows of the same groups."""
+        groups = dict.fromkeys(map(self._group_of, rows))
+        with count_lock:
+            return [row for group in groups for row in self._groups.get(group, ())]
+
+    def add(self, rows: RowMappings) -> None:
+        """Add rows that are later than all others of their group; a row without a value is in no history."""
+        for row in rows:
+            group = self._group_of(row)
+            if not self._null_is_group and (group is None or is_missing(row[self._columns[0]])):
+                continue
+            with count_lock:
+                known = self._groups.setdefault(group, deque())
+                self._groups.move_to_end(group)
+                known.append({column: row[column] for column in self._columns})
+                self._rows += 1
+                if len(known) > self._per_group:
+                    known.popleft()
+                    self._rows -= 1
+                while self._rows > self._limit:
+                    oldest, known = next(iter(self._groups.items()))
+                    known.popleft()
+                    self._rows -= 1
+                    if not known:
+                        del self._groups[oldest]
+
+    def _group_of(self, row: Mapping[str, Any]) -> str | None:
+        return "" if self._group is None else text_of(row[self._group])
 
 
 class Encoder:
@@ -106,9 +165,13 @@ class Encoder:
         The result of `Preprocessor.to_dict`, or the JSON that `Preprocessor.save` wrote.
     trusted : bool
         Whether tokenizers that the state names may be downloaded, as for `Preprocessor.load`.
+    history : int
+        Number of rows that are kept for each feature with windows over past rows: a row that is encoded, or passed to
+        `remember`, is in the windows of later rows of its group. Of a group, the rows that its window needs are kept.
+        Beyond the limit, the group unused longest loses its oldest rows. 0: windows have rows of the same call alone.
     """
 
-    def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
+    def __init__(self, state: Mapping[str, Any], *, trusted: bool = False, history: int = 0) -> None:
         if isinstance(state, str | os.PathLike):
             raise ConfigError(
                 f"Encoder: state={state!r:.80} is not a mapping: use daskprep.serving.load(path) for a file"
@@ -131,6 +194,13 @@ class Encoder:
         targets = saved.read_targets(state, features)
         self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
+        if isinstance(history, bool) or not isinstance(history, int) or history < 0:
+            raise ConfigError(f"Encoder: history={history!r} is no number of rows: pass one such as 1_000_000")
+        self._past = {
+            name: _PastRows(one.columns, one.past, history)
+            for name, one in self._inputs.items()
+            if one.past is not None and history
+        }
         for one in self._targets.values():
             one.require_labels()
         with saved.error_context("a target"):
@@ -202,9 +272,11 @@ class Encoder:
             self._rows += len(row_list)
             self._target_rows += len(row_list) * has_targets
         arrays: dict[str, np.ndarray] = {}
+        before: dict[str, list[Mapping[str, Any]]] = {}
         for name, encoder in encoders.items():
             try:
-                encoded = encoder.encode(row_list)
+                before[name] = self._past[name].before(row_list) if name in self._past else []
+                encoded = encoder.encode([*before[name], *row_list], len(before[name]))
             except KeyError:
                 columns = dict.fromkeys(column for one in encoders.values() for column in one.columns)
                 raise _missing_columns_error(columns, row_list) from None
@@ -216,12 +288,37 @@ class Encoder:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
             arrays |= {name + output: array for output, array in encoded.items()}
+        if not strict:
+            self.remember(row_list)
         if not (report or strict):
             return arrays
-        cells = {name: flagged for name, one in encoders.items() if row_list and (flagged := one.report(row_list))}
+        cells = {
+            name: flagged
+            for name, one in encoders.items()
+            if row_list and (flagged := one.report([*before[name], *row_list], len(before[name])))
+        }
         if strict:
             _reject_cells({encoders[name].column: flagged for name, flagged in cells.items()})
+            self.remember(row_list)
         return (arrays, cells) if report else arrays
+
+    def remember(self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
+        """Add rows to the past of later ones, as `encode` does; pass the rows of a group in order of time.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> from daskprep.serving import Encoder
+        >>> days = pd.DataFrame({"load": [1, 2, 3, 4]})
+        >>> prep = dp.Preprocessor({"load": dp.Timeseries(window_size=3)}).fit(days)
+        >>> encoder = Encoder(prep.to_dict(), history=1_000)
+        >>> encoder.remember(days.to_dict("records"))
+        >>> encoder.encode({"load": 5})["load"].tolist()
+        [[3.0, 4.0, 5.0]]
+        """
+        for past in self._past.values():
+            past.add(_as_row_list(rows))
 
     @property
     def seen(self) -> dict[str, dict[str, int]]:
@@ -274,11 +371,12 @@ class Encoder:
         return decode_batches(self._decoders, outputs, PredictionOptions(logits, threshold, top_k, probabilities))
 
 
-def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
+def load(path: str | os.PathLike[str], *, trusted: bool = False, history: int = 0) -> Encoder:
     """Load an encoder of single rows from a file of `Preprocessor.save`, without unpickling.
 
     Raise `CorruptDatasetError` if the file was altered, or if its sample values do not encode to the stored rows.
-    `trusted` is whether tokenizers that the file names may be downloaded, as for `Preprocessor.load`.
+    `trusted` is whether tokenizers that the file names may be downloaded, as for `Preprocessor.load`, and `history` the
+    number of past rows that are kept, as for `Encoder`.
     """
     try:
         file = Path(path)
@@ -300,7 +398,7 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
         state = load_vocabularies(
             state, str(path), lambda name: read_unless_link(file.parent / name), parse_vocabulary_file
         )
-    return Encoder(state, trusted=trusted)
+    return Encoder(state, trusted=trusted, history=history)
 
 
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:

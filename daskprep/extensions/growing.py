@@ -131,9 +131,9 @@ def _warn_about_earlier_rows(split: Splitter | None, features: Mapping[str, Feat
         problem = f'a group of "{group}" may be in several splits: use HashSplit("{group}") from the first write on, or'
     if problem:
         warn(f'append splits new rows separately, so {problem} name the split, as in append({{"train": rows}}, path)')
-    windows = [f'"{name}"' for name, feature in features.items() if feature._window_groups]
+    windows = [f'"{name}"' for name, one in features.items() if one._past is not None and not one._before]
     if windows:
         warn(
-            f"windows of {', '.join(windows)} do not reach from appended rows to earlier ones, which are padding. "
-            "Write all rows again, or append the earlier rows of the windows too, and delete them from the new part"
+            f"windows of {', '.join(windows)} do not reach from appended rows to earlier ones, which are padding: pass "
+            "the earlier rows of their groups, as in prep.with_history(earlier).append(rows, path)"
         )

@@ -165,6 +165,9 @@ class ModelRun:
             )
         )
         if self.losses is not None:  # partitions run on several threads, and appending to a list is atomic
+            for name, feature in self.features.items():
+                padded = feature._mask_padded(arrays[name], self.learned[name]) if feature._past else None
+                masks[name] = masks[name] if padded is None else {"padded": padded, **masks[name]}
             self.losses.append(count_losses(masks, keep))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)

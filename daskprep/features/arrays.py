@@ -45,7 +45,7 @@ def encode_small_frame(
     encoders: dict[str, RowEncoder] = {}
     columns: dict[str, list[Any]] = {}
     for name, feature in features.items():
-        if (encoder := _row_encoder(feature, learned[name], name)) is None:
+        if feature._before or (encoder := _row_encoder(feature, learned[name], name)) is None:
             return None
         encoders[name] = encoder
         for column in encoder.columns:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -209,6 +211,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     _samples_files: ClassVar[bool] = False
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
     _has_default_fill: ClassVar[bool] = False  # whether "fill_with_const" needs no `fill_value`
+    _before: Sequence[Any] = ()  # borders of rows that come before all others, for windows
     _edge_case_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
     # -- from cells to encoded rows, and back
@@ -260,7 +263,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     def fingerprint(self) -> str:
         """Return a digest of other inputs, such as files, or ""."""
-        return ""
+        return hashlib.sha256(pickle.dumps(self._before)).hexdigest() if self._before else ""
 
     def advice(self, learned: LearnedT) -> str | None:
         """Return a warning about the fitted column, or None."""
@@ -274,6 +277,10 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         `encoded` are the arrays of `encode` by output. The causes are the keys of `_loss_remedies`.
         """
         return {}
+
+    def _mask_padded(self, encoded: np.ndarray, learned: LearnedT) -> np.ndarray | None:
+        """Return a mask of the encoded rows whose window lacks rows; None for features without windows."""
+        return None
 
     def _learned_losses(self, learned: LearnedT) -> Mapping[Loss, int]:
         """Return by cause the number of such training cells, if counted."""
@@ -345,6 +352,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def _window_groups(self) -> list[str | None]:
         """Group columns of windows; None in it: without groups."""
         return []
+
+    @property
+    def _past(self) -> tuple[str | None, int, bool] | None:
+        """Column of groups, number of rows before a row, and whether rows without a group are one; None: no window."""
+        return None
 
     @property
     def _drops_windows(self) -> bool:

@@ -83,7 +83,10 @@ class History(HistoryParameters, SequenceFeature):
 
     kind = "history"
     semantic_type = "tokens"
-    _loss_remedies: ClassVar[Mapping[Loss, str]] = {"unknown": "keep more by most_common or min_frequency"}
+    _loss_remedies: ClassVar[Mapping[Loss, str]] = {
+        "unknown": "keep more by most_common or min_frequency",
+        "padded": "pass the rows before them too",
+    }
     learns_subwords = False
 
     def check(self) -> None:
@@ -150,6 +153,15 @@ class History(HistoryParameters, SequenceFeature):
         return {}
 
     @property
+    def _past(self) -> tuple[str | None, int, bool]:
+        return self.by, self.last, False
+
+    def _mask_padded(self, encoded: np.ndarray, learned: LearnedSequence) -> np.ndarray:
+        """Return a mask of the rows without a history: shorter ones are usual."""
+        is_empty: np.ndarray = np.diff(kernels.list_offsets(self.decode(encoded, learned))) == 0
+        return is_empty
+
+    @property
     def _window_groups(self) -> list[str | None]:
         return [self.by]
 
@@ -166,7 +178,7 @@ class _HistoryImputer(WindowImputer):
     null_is_group = False
 
     def __init__(self, feature: History) -> None:
-        super().__init__(Reach(before=feature.last), feature.time)
+        super().__init__(feature, Reach(before=feature.last), feature.time)
         self._feature = feature
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:

@@ -32,7 +32,7 @@ from daskprep.features.windows import (
     replace_values,
 )
 from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.rows.series import SEPARATORS, TimeseriesParameters, TimeseriesValues
+from daskprep.rows.series import MAX_PAST, SEPARATORS, TimeseriesParameters, TimeseriesValues
 
 # Windows: NaN represents a missing number, and `HIDDEN` a number of another split: it fills no missing number, and
 # becomes NaN in a window.
@@ -199,6 +199,17 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         return [f"{name}_{one}" for one in own or range(learned.max_timeseries_length)]
 
     @property
+    def _past(self) -> tuple[str | None, int, bool] | None:
+        if not self.is_windowed or self.horizon:
+            return None
+        is_limited = self.step is None and not self._span and neighbour_strategy(self.missing_value_strategy) is None
+        return self.group_by, self._steps if is_limited else MAX_PAST, True
+
+    def _mask_padded(self, encoded: np.ndarray, learned: LearnedTimeseries) -> np.ndarray | None:
+        fill = np.float32(self.padding_number)
+        return (np.isnan(encoded) | (encoded == fill)).any(axis=1) if self.is_windowed else None
+
+    @property
     def _window_groups(self) -> list[str | None]:
         return [self.group_by] if self.is_windowed else []
 
@@ -318,7 +329,7 @@ class _SeriesImputer(WindowImputer):
         span = _micros(feature, "window_size") if feature._span else self._step * (feature._steps + 1)
         reach = feature._steps or 1 if span else feature._steps
         before, after = (0, reach) if feature.horizon else (reach, 0)
-        super().__init__(Reach(before, after, span, self._fill_strategy is not None), feature.time)
+        super().__init__(feature, Reach(before, after, span, self._fill_strategy is not None), feature.time)
 
     def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
         """Return a column with the masked numbers replaced by HIDDEN; rows keep their positions and groups."""

@@ -14,6 +14,7 @@ from daskprep.columns.display import format_count
 from daskprep.columns.kernels import valid_mask
 from daskprep.columns.permutation import Integers
 from daskprep.errors import ColumnError
+from daskprep.features.base import Contract
 from daskprep.features.missing import NeighbourImputer
 from daskprep.sources.cells import as_text
 from daskprep.sources.split.times import SeriesOrder, read_times
@@ -82,8 +83,8 @@ class WindowImputer(NeighbourImputer):
     used_in_fit = False
     null_is_group = True  # whether rows without a group are a group
 
-    def __init__(self, reach: Reach, time: str | None) -> None:
-        self._reach, self._time = reach, time
+    def __init__(self, feature: Contract, reach: Reach, time: str | None) -> None:
+        self._before, self._reach, self._time = feature._before, reach, time
 
     @abstractmethod
     def values_of(self, parsed: pa.Array, learned: Any) -> pa.Array:
@@ -126,7 +127,8 @@ class WindowImputer(NeighbourImputer):
         )
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
-        """Return for each partition the rows of other partitions that its windows have."""
+        """Return for each partition the rows of other partitions, or of `with_history`, that its windows have."""
+        borders = [*self._before, *borders]
         orders = [border.order for border in borders if border.order is not None]
         if orders and (late := SeriesOrder.count_late(orders)):
             raise ColumnError(
@@ -144,7 +146,7 @@ class WindowImputer(NeighbourImputer):
         values = pa.concat_arrays([border.values for border in borders]).take(pa.array(order))
         present = self.mask_present(values) if self._reach.fills else None
         border_values = []
-        for part, groups in enumerate(known):
+        for part, groups in list(enumerate(known))[len(self._before) :]:
             bounds = [np.searchsorted(keys, groups * len(borders) + at) for at in (0, part, part + 1, len(borders))]
             extent, none = borders[part].extent, (bounds[0], bounds[0])
             before = after = none

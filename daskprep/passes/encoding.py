@@ -5,6 +5,7 @@ Golden rows are sample cells and their encodings, saved with a Preprocessor to c
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_c
 from daskprep.passes.engine import MapPartition, PartitionReader, Pass, default_contexts, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import (
+    AnyFeature,
     Parsed,
     PartitionContext,
     collect_borders,
@@ -125,6 +127,17 @@ def find_encoding_contexts(
         return contexts
     combine = functools.partial(exchange_borders, work.features)
     return partitions.exchange_results(reader.work(work, contexts), work.name, combine)
+
+
+def with_history(
+    features: Mapping[str, AnyFeature], learned: Mapping[str, Any], source: Source
+) -> dict[str, AnyFeature]:
+    """Return the features with windows, which have the rows of a source before all others."""
+    borders = run_pass(PartitionReader(source), _border_pass(features, learned))
+    after = {name: copy.copy(feature) for name, feature in features.items()}
+    for name, feature in after.items():
+        feature._before = [*feature._before, *(border[name] for border in borders)]
+    return after
 
 
 def _border_pass(

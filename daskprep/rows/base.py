@@ -64,6 +64,8 @@ class RowEncoder(ABC):
     """
 
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
+    past: tuple[str | None, int, bool] | None = None
+    """Of windows: the column of groups, the number of rows before a row, and whether rows without a group are one."""
     has_vocabulary = False  # whether `count_unseen` may return a number above 0
     extent: tuple[Any, Any] | None = None  # smallest and largest value of the fit, if values are in order
     values: ClassVar[tuple[type[Any], ...]] = ()
@@ -119,40 +121,43 @@ class RowEncoder(ABC):
         strategy = self.params.missing_value_strategy
         return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
-    def encode(self, rows: RowMappings) -> Arrays:
+    def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
         """Return arrays by the suffix of the output, with values imputed.
 
+        Rows before `first` are only in the windows of others: they are neither returned nor counted.
         Raise KeyError if a row lacks one of `columns`, RejectedValueError for a cell that cannot be read or imputed.
         """
         read = self._read_present if self.nulls else self.read
         try:
             cells = self.cells(rows)
             values = [read(cell) for cell in cells]
+            own = values[first:] if first else values
             indicators = (
-                {MISSING: np.array([value is None for value in values], np.uint8)} if self.has_missing_indicator else {}
+                {MISSING: np.array([value is None for value in own], np.uint8)} if self.has_missing_indicator else {}
             )
-            missing = [value for value in values if value is None]
+            missing = [value for value in own if value is None]
             if missing:
                 self._count("missing", len(missing))
-            if self.has_vocabulary and (unseen := self.count_unseen(values)):
+            if self.has_vocabulary and (unseen := self.count_unseen(own)):
                 self._count("unseen", unseen)
-            if self.extent is not None and (outside := self.count_outside(values, *self.extent)):
+            if self.extent is not None and (outside := self.count_outside(own, *self.extent)):
                 self._count("out_of_range", outside)
             if self.uses_neighbours or missing:
                 values = self._fill_missing(values, cells)
-            return {**self.to_arrays(values), **indicators}
+            return {**self.to_arrays(values[first:] if first else values), **indicators}
         except DaskprepError as error:
-            raise type(error)(f'column "{self.column}"{self._find_failing(rows)}: {error}') from error
+            raise type(error)(f'column "{self.column}"{self._find_failing(rows[first:])}: {error}') from error
         except (ValueError, RecursionError) as error:  # invalid UTF-8, integers of too many digits, deep lists
-            where = self._find_failing(rows)
+            where = self._find_failing(rows[first:])
             raise RejectedValueError(f'column "{self.column}"{where}: {error}; correct the cell') from error
 
-    def report(self, rows: RowMappings) -> CellReport:
-        """Return missing, unreadable and unseen cells by row number.
+    def report(self, rows: RowMappings, first: int = 0) -> CellReport:
+        """Return missing, unreadable and unseen cells by row number, which counts from row `first`.
 
         Cells with other losses are listed by cause. Unreadable cells are missing too. A kind without cells is left out.
         Infinities and NaN are text.
         """
+        rows = rows[first:]
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
         for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
             shown = json_number(row[self.column] if self.column in self.columns else cell)

@@ -42,6 +42,7 @@ FLOAT_PATTERN = (
     r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
     r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN](\([A-Za-z0-9_]*\))?)"
 )
+MAX_PAST = 1 << 62  # rows of windows without a limit
 SEPARATORS = {"space": None, "comma": ",", "underscore": "_"}
 
 _FLOAT = re.compile(FLOAT_PATTERN)
@@ -273,6 +274,9 @@ class TimeseriesRowEncoder(RowEncoder):
         self.uses_neighbours = params.is_windowed
         if self.uses_neighbours:
             self.seen["padded"] = 0
+        if self.uses_neighbours and not self.looks_ahead:
+            is_filled = params.missing_value_strategy in NEIGHBOUR_STRATEGIES
+            self.past = params.group_by, MAX_PAST if is_filled else params.window_size - 1, True
 
     def read(self, cell: Any) -> NumberList | None:
         if not self.uses_neighbours:
@@ -287,40 +291,42 @@ class TimeseriesRowEncoder(RowEncoder):
     def read_fill(self, fill: Any) -> NumberList | None:
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)
 
-    def encode(self, rows: RowMappings) -> Arrays:
+    def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
         """Return the arrays of rows by suffix; windows are of the rows of a group, and those with padding count."""
-        arrays = self._encode_groups(rows)
+        arrays = self._encode_groups(rows, first)
         if self.uses_neighbours:
             is_missing = np.isnan(arrays[""])
             self._count("padded", int(is_missing.any(axis=1).sum()))
             arrays[""][is_missing] = self.padding
         return arrays
 
-    def report(self, rows: RowMappings) -> CellReport:
+    def report(self, rows: RowMappings, first: int = 0) -> CellReport:
         """Return the cells of `RowEncoder.report`, and as "padded" the rows whose window has padding."""
-        report = super().report(rows)
+        report = super().report(rows, first)
         if self.uses_neighbours:
             uncounted = copy.copy(self)
             uncounted.seen, uncounted.padding = dict(self.seen), _NAN
-            padded = np.flatnonzero(np.isnan(uncounted.encode(rows)[""]).any(axis=1)).tolist()
-            report |= {"padded": {row: json_number(rows[row][self.column]) for row in padded}} if padded else {}
+            padded = np.flatnonzero(np.isnan(uncounted.encode(rows, first)[""]).any(axis=1)).tolist()
+            report |= {"padded": {row: json_number(rows[first + row][self.column]) for row in padded}} if padded else {}
         return report
 
-    def _encode_groups(self, rows: RowMappings) -> Arrays:
+    def _encode_groups(self, rows: RowMappings, first: int) -> Arrays:
         if len(self.columns) == 1:
-            return super().encode(rows)
+            return super().encode(rows, first)
         groups: dict[str | None, list[int]] = {}
         try:
             for number, row in enumerate(rows):
                 groups.setdefault(text_of(row[self.columns[1]]), []).append(number)
         except ValueError as error:
             raise RejectedValueError(f'column "{self.columns[1]}": {error}; correct the cell') from error
-        out = {"": np.empty((len(rows), self.length), np.float32)}
+        out = {"": np.empty((len(rows) - first, self.length), np.float32)}
         if self.params.missing_indicator:
-            out[MISSING] = np.empty(len(rows), np.uint8)
+            out[MISSING] = np.empty(len(rows) - first, np.uint8)
         for row_numbers in groups.values():
-            for output, array in super().encode([rows[number] for number in row_numbers]).items():
-                out[output][row_numbers] = array
+            own = [number - first for number in row_numbers if number >= first]
+            past = len(row_numbers) - len(own)
+            for output, array in super().encode([rows[number] for number in row_numbers], past).items():
+                out[output][own] = array
         return out
 
     def apply_neighbours(self, values: list[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.serving import Encoder
 
 STATISTICS = ["mean", "min", "max", "count", "last", "since"]
 DAY = pd.Timedelta("1D")
@@ -230,3 +231,71 @@ def test_rows_out_of_time_order_are_refused():
     prep = dp.Preprocessor({"w": dp.Timeseries(column="load", window_size=3, time="at", group_by="shop")}).fit(frame)
     with pytest.raises(ColumnError, match="go back at .* rows within a group"):
         prep.encode(frame)
+
+
+def records(frame: pd.DataFrame) -> list[dict]:
+    return frame.astype(object).where(frame.notna(), None).to_dict("records")
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 999), feature=features(), calls=st.lists(st.integers(1, 9), min_size=1, max_size=6))
+def test_services_that_keep_rows_encode_as_a_frame(seed, feature, calls):
+    frame = make_rows(seed, 30)
+    frame["item"] = np.random.default_rng(seed).choice(["a", "b", None], 30)
+    history = dp.History(column="item", by="shop", time="at", last=3)
+    prep = dp.Preprocessor({"w": feature, "h": history}).fit(frame)
+    expected, ends = prep.encode(frame), np.cumsum([0, *calls])
+    encoder = Encoder(prep.to_dict(), history=1_000)
+    start = min(int(ends[1]), 30)
+    encoder.remember(records(frame[:start]))
+    for begin, end in zip(ends[1:], [*ends[2:], 30], strict=True):
+        rows = records(frame[begin:end])
+        arrays, report = encoder.encode(rows, report=True)
+        np.testing.assert_array_equal(arrays["h"], expected["h"][begin:end])
+        if not feature.horizon:
+            np.testing.assert_array_equal(arrays["w"], expected["w"][begin:end])
+            padded = np.flatnonzero(np.isnan(expected["w"][begin:end]).any(axis=1)).tolist()
+            assert list(report.get("w", {}).get("padded", {})) == padded
+        empty = np.flatnonzero((expected["h"][begin:end] == 0).all(axis=1)).tolist()
+        assert list(report.get("h", {}).get("padded", {})) == empty
+
+
+def test_services_keep_a_limited_number_of_rows():
+    frame = pd.DataFrame({"shop": ["a", "b", "a", "a", "c", "b"], "load": np.arange(6.0)})
+    prep = dp.Preprocessor({"w": dp.Timeseries(column="load", group_by="shop", window_size=3)}).fit(frame)
+    encoder = Encoder(prep.to_dict(), history=3)
+    encoder.remember(records(frame))
+    assert encoder.encode({"shop": "b", "load": 9.0})["w"].tolist()[0][1:] == [5.0, 9.0]
+    assert np.isnan(encoder.encode({"shop": "a", "load": 9.0})["w"][0, 0])
+    assert encoder.seen["w"] == {"rows": 2, "missing": 0, "unseen": 0, "out_of_range": 0, "padded": 2}
+    assert Encoder(prep.to_dict()).encode(records(frame)[-1])["w"].tolist()[0][2] == 5.0
+    with pytest.raises(ConfigError, match="history=-1 is no number of rows"):
+        Encoder(prep.to_dict(), history=-1)
+
+
+@pytest.mark.filterwarnings("ignore:information is lost", "ignore:append splits", "ignore:.*check", "ignore:new rows")
+@settings(max_examples=15)
+@given(seed=st.integers(0, 999), feature=features(), cut=st.integers(1, 39), partitions=st.sampled_from([1, 5]))
+def test_new_rows_have_the_past_that_they_are_given(tmp_path_factory, seed, feature, cut, partitions):
+    frame = make_rows(seed, 40)
+    frame["item"] = np.random.default_rng(seed).choice(["a", "b", None], 40)
+    history = dp.History(column="item", by="shop", time="at", last=3)
+    prep = dp.Preprocessor({"w": feature, "h": history}).fit(frame)
+    whole, new = prep.encode(frame), frame[cut:].reset_index(drop=True)
+    after = prep.with_history(dd.from_pandas(frame[:cut], npartitions=partitions))
+    for rows in (new, dd.from_pandas(new, npartitions=3)):
+        ours = after.encode(rows)
+        for output in whole:
+            np.testing.assert_array_equal(np.asarray(ours[output]), whole[output][cut:])
+    path = tmp_path_factory.mktemp("append") / "d.dp"
+    prep.set_params(split=None).write(frame[:cut], path, progress=False)
+    dataset = after.set_params(split=None).append(new, path, progress=False, on_findings="ignore")
+    if not feature.horizon:
+        np.testing.assert_array_equal(dataset["train"].read()["w"], whole["w"])
+    np.testing.assert_array_equal(dataset["train"].read()["h"], whole["h"])
+
+
+def test_history_without_windows_is_refused():
+    prep = dp.Preprocessor({"load": "number"}).fit(make_rows(0, 9))
+    with pytest.raises(ConfigError, match="no feature has windows"):
+        prep.with_history(make_rows(0, 9))
