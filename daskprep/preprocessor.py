@@ -63,6 +63,7 @@ from daskprep.sources.opening import SPLIT
 from daskprep.sources.partitions import Workers
 from daskprep.sources.partitions.progress import Progress
 from daskprep.sources.split import FixedSplit, GroupSplit, RandomSplit, Splitter, StratifiedSplit
+from daskprep.sources.split.times import TimeSplitter
 from daskprep.storage import Folder
 from daskprep.storage.layout import SPLITS
 
@@ -203,7 +204,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
         if width and not self.targets_:  # new arrays may lack the columns of targets
             self.n_features_in_: int = width
         warn_about_losses(self.losses_, self.features_, learned, self.targets_, fitted=True, call="prep.losses_")
-        self._warn_about_targets()
+        self._warn_about_targets(split)
         self._warn_about_time_order(split)
         return self
 
@@ -478,7 +479,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
             folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
             states = [written.learned for written in (dataset, *folds)] if result is None else result.states
             self._set_learned(features, states[0], states[1:])
-            self._warn_about_targets()
+            self._warn_about_targets(split)
             self._warn_about_time_order(split)
             self._warn_about_empty_splits(split, dataset)
         else:
@@ -663,7 +664,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
         _ = dataset.features  # raises an error if they do not match the dataset
         return cls.from_dict(dataset.state(), trusted=dataset.trusted)
 
-    def _warn_about_targets(self) -> None:
+    def _warn_about_targets(self, split: Splitter | None) -> None:
         """Warn about targets with imputed labels or incomplete horizons, and about an inferred positive label."""
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
@@ -679,6 +680,11 @@ class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_key
                     f'target "{name}": the horizon of the last {horizon:,} rows of each series is incomplete, '
                     f"and models learn {padding} as if it were true: leave these rows out by "
                     'missing_value_strategy="drop_row"'
+                )
+            if horizon and isinstance(split, TimeSplitter) and split.gap is None:
+                warn(
+                    f'target "{name}": the last {horizon:,} rows of each series and split have an incomplete horizon '
+                    f"and are left out: pass {type(split).__name__} a gap that is as long to keep those before a border"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(

@@ -354,6 +354,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return []
 
     @property
+    def _counts_steps(self) -> bool:
+        """Whether windows take each row as a step of time."""
+        return False
+
+    @property
     def _past(self) -> tuple[str | None, int, bool] | None:
         """Column of groups, number of rows before a row, and whether rows without a group are one; None: no window."""
         return None

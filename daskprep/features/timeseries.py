@@ -199,6 +199,10 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         return [f"{name}_{one}" for one in own or range(learned.max_timeseries_length)]
 
     @property
+    def _counts_steps(self) -> bool:
+        return self.step is None and not self._span
+
+    @property
     def _past(self) -> tuple[str | None, int, bool] | None:
         if not self.is_windowed or self.horizon:
             return None

@@ -54,11 +54,16 @@ def fold_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for folds in cross_fit_folds(features).values() for column in folds.columns))
 
 
-def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> list[str | None]:
-    """Return the group columns of windows that a split by time checks."""
-    if not isinstance(split, TimeSplitter):
-        return []
-    return list(dict.fromkeys(group for feature in features.values() for group in feature._window_groups))
+def series_columns(features: Mapping[str, Contract], split: Splitter | None) -> dict[str | None, bool]:
+    """Return the columns of groups of windows, None for windows without groups, whose order a split by time checks.
+
+    Values are whether windows count rows as steps of time.
+    """
+    columns: dict[str | None, bool] = {}
+    for feature in features.values() if isinstance(split, TimeSplitter) else ():
+        for group in feature._window_groups:
+            columns[group] = columns.get(group, False) or feature._counts_steps
+    return columns
 
 
 def unparsed_columns(

@@ -372,7 +372,7 @@ def test_windows_have_rows_of_earlier_splits_and_never_of_later_ones(tmp_path, p
         np.testing.assert_array_equal(stored["x"], np.stack(lags, axis=1)[stored["row_id"]])
 
 
-@pytest.mark.filterwarnings("ignore:information is lost", "ignore:.* are left out")
+@pytest.mark.filterwarnings("ignore:information is lost", "ignore:.* are left out", "ignore:target")
 @pytest.mark.parametrize("partitions", [1, 7])
 @pytest.mark.parametrize("balance", [None, dp.Undersample("kind", ratio=0.9)])
 def test_targets_with_an_incomplete_horizon_are_left_out_and_listed(tmp_path, partitions, balance):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import dask.dataframe as dd
 import numpy as np
@@ -299,3 +300,44 @@ def test_history_without_windows_is_refused():
     prep = dp.Preprocessor({"load": "number"}).fit(make_rows(0, 9))
     with pytest.raises(ConfigError, match="no feature has windows"):
         prep.with_history(make_rows(0, 9))
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+@pytest.mark.parametrize(
+    ("frame", "faults"),
+    [
+        ({"day": pd.date_range("2024-01-01", periods=30)}, ""),
+        ({"day": pd.date_range("2024-01-01", periods=30).delete([3, 9, 10, 11])}, "lack 4 steps of 1D"),
+        ({"day": pd.date_range("2024-01-01", periods=15).repeat(2)}, "repeat at 15 rows of a series"),
+        (
+            {"day": pd.date_range("2024-01-01", periods=30, freq="h").delete(7)[::-1]},
+            "go back at 28 rows within a series",
+        ),
+    ],
+    ids=["regular", "gaps", "repeated", "reversed"],
+)
+@pytest.mark.parametrize("split", [dp.DatetimeSplit("day"), dp.TimeSeriesSplit("day", 2)], ids=["shares", "folds"])
+def test_splits_by_time_name_irregular_times_once(partitions, frame, faults, split):
+    frame = pd.DataFrame(frame).assign(load=1.0)
+    rows = dd.from_pandas(frame, npartitions=partitions, sort=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dp.Preprocessor({"w": dp.Timeseries(column="load", window_size=3)}, split=split).fit(rows)
+        once = [str(one.message) for one in caught if "the times of" in str(one.message)]
+        caught.clear()
+        steps = dp.Timeseries(column="load", window_size=3, time="day", step="1D")
+        dp.Preprocessor({"w": steps}, split=split).fit(rows)
+        of_steps = [str(one.message) for one in caught if "the times of" in str(one.message)]
+    assert [one.removeprefix('the times of "day" ').partition(":")[0] for one in once] == [faults] * bool(faults)
+    assert len(of_steps) == ("back" in faults)
+
+
+def test_a_horizon_without_a_gap_is_hinted_once():
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=30), "load": np.arange(30.0)})
+    for gap, count in ((None, 1), ("2 days", 0)):
+        split = dp.DatetimeSplit("day", gap=gap)
+        prep = dp.Preprocessor({"next": dp.Timeseries(column="load", horizon=2)}, targets="next", split=split)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            prep.fit(frame)
+        assert sum("pass DatetimeSplit a gap" in str(one.message) for one in caught) == count

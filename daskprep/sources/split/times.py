@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -113,10 +113,10 @@ class TimeSplitter(Splitter):
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
         """Return counts of the kept rows by time, and of unreadable times."""
-        return self._census_of_series((), table, keep)
+        return self._census_of_series({}, table, keep)
 
-    def _census_of_series(self, groups: Sequence[str | None], table: pa.Table, keep: Mask | None) -> TimeCounts:
-        """Return a census with the order of times in series."""
+    def _census_of_series(self, groups: Mapping[str | None, bool], table: pa.Table, keep: Mask | None) -> TimeCounts:
+        """Return a census with the order of times in series; `groups` is whether their steps are counted."""
         reader = _TimeReader(self.column, self.datetime_format)
         keys, bad, unit = reader.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
@@ -128,11 +128,13 @@ class TimeSplitter(Splitter):
             values = [part[row].as_py() for part in cells]
             examples.append((row, ", ".join("(missing)" if value is None else f'"{value}"' for value in values)))
         orders = []
-        for group in groups:
+        for group, counts_steps in groups.items():
             codes, names = np.zeros(table.num_rows, np.intp), pa.nulls(1, pa.large_string())
             if group is not None:
                 codes, names = encode_classes(table, group)
-            orders.append(SeriesOrder.of(keys[~bad], (codes if keep is None else codes[keep])[~bad], names))
+            orders.append(
+                SeriesOrder.of(keys[~bad], (codes if keep is None else codes[keep])[~bad], names, counts_steps)
+            )
         counts = OrderedCounts.of(keys[~bad])
         return TimeCounts(table.num_rows, unit, counts, rows.size, tuple(examples), tuple(orders))
 
@@ -235,10 +237,10 @@ class TimeOrder:
         if len({census.unit for census in censuses} - {""}) > 1:
             raise ColumnError(f'Column "{reader.name}" has nanoseconds in some partitions: use one type.')
         for orders in zip(*(census.orders for census in censuses), strict=True):
-            if late := SeriesOrder.count_late(orders):
+            if faults := SeriesOrder.find_faults(orders, total.unit, reader.name):
                 warn(
-                    f'the times of "{reader.name}" go back at {format_count(late, "row")} within a series: windows '
-                    "take rows in the order of the data, so sort it by time first"
+                    f'the times of "{reader.name}" {join_names(list(faults), 3)}: windows take rows in the order of '
+                    f"the data, so {join_names(list(faults.values()), 3)}"
                 )
         rows = int(total.counts.counts.sum())
         return cls(reader, total.unit, rows, [census.counts for census in censuses], read_again)
@@ -318,26 +320,59 @@ class SeriesOrder:
     late: int
     names: pa.Array
     ends: Integers  # first and last time of each series; shape (series, 2)
+    steps: OrderedCounts | None = None  # differences between the times of neighboring rows; None: not counted
 
     @classmethod
-    def of(cls, times: Integers, codes: Integers, names: pa.Array) -> SeriesOrder:
+    def of(cls, times: Integers, codes: Integers, names: pa.Array, counts_steps: bool = False) -> SeriesOrder:
         """Return the order of rows; `codes` are positions of their series in `names`."""
         rows = np.argsort(codes, kind="stable")
         codes, times = codes[rows], times[rows]
         starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        late = int(np.count_nonzero((np.diff(times) < 0) & (np.diff(codes) == 0)))
+        differences = np.diff(times)[np.diff(codes) == 0]
         lasts = np.append(starts[1:], len(times))[: len(starts)] - 1
-        return cls(late, names.take(pa.array(codes[starts])), times[np.stack([starts, lasts], axis=1)])
+        ends, steps = times[np.stack([starts, lasts], axis=1)], None
+        if counts_steps:
+            steps = OrderedCounts.of(differences[differences >= 0])
+        return cls(int(np.count_nonzero(differences < 0)), names.take(pa.array(codes[starts])), ends, steps)
+
+    @classmethod
+    def find_faults(cls, orders: Sequence[SeriesOrder], unit: str, name: str) -> dict[str, str]:
+        """Return what is irregular in the times of all partitions, in their order, and its remedy."""
+        faults = {}
+        across = cls._steps_across(orders)
+        if late := sum(one.late for one in orders) + int(np.count_nonzero(across < 0)):
+            faults[f"go back at {format_count(late, 'row')} within a series"] = "sort it by time first"
+        counted = [one.steps for one in orders if one.steps is not None]
+        steps = reduce(add, counted, OrderedCounts.of(across[across >= 0]))
+        keys, counts = steps.buckets, steps.counts
+        if not counted or steps.shift or not len(keys):
+            return faults
+        if repeated := int(counts[keys == 0].sum()):
+            faults[f"repeat at {format_count(repeated, 'row')} of a series"] = "name the column of series in group_by"
+        usual = int(keys[np.argmax(np.where(keys > 0, counts, 0))])
+        # Times without a usual step are events.
+        if usual and 2 * counts[keys == usual].sum() > counts[keys > 0].sum():
+            missing = int((counts * (np.maximum(2 * keys + usual, 0) // (2 * usual) - 1).clip(0)).sum())
+            if missing:
+                step = pd.Timedelta(usual, "ns" if unit == "ns" else "us")
+                text = f"{step.days}D" if step == pd.Timedelta(days=step.days) else f"{step.total_seconds():g}s"
+                faults[f"lack {format_count(missing, 'step')} of {text}"] = f'use time="{name}", step="{text}"'
+        return faults
+
+    @classmethod
+    def count_late(cls, orders: Sequence[SeriesOrder]) -> int:
+        """Return the number of late rows of all partitions, in their order."""
+        return sum(one.late for one in orders) + int(np.count_nonzero(cls._steps_across(orders) < 0))
 
     @staticmethod
-    def count_late(orders: Sequence[SeriesOrder]) -> int:
-        """Return the number of late rows of all partitions, in their order."""
+    def _steps_across(orders: Sequence[SeriesOrder]) -> Integers:
+        """Return the differences between the last time of a series in a partition and its next time."""
         series = pa.concat_arrays([one.names for one in orders]).dictionary_encode(null_encoding="encode")
         codes, ends = series.indices.to_numpy(), np.concatenate([one.ends for one in orders])
         parts = np.argsort(codes, kind="stable")
         codes, ends = codes[parts], ends[parts]
-        across = np.count_nonzero((ends[1:, 0] < ends[:-1, 1]) & (np.diff(codes) == 0))
-        return sum(one.late for one in orders) + int(across)
+        across: Integers = (ends[1:, 0] - ends[:-1, 1])[np.diff(codes) == 0]
+        return across
 
 
 @dataclass(frozen=True)
