@@ -82,7 +82,13 @@ class SpecialSymbols:
         `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own.
         """
         if isinstance(special_symbols, Mapping):
-            return _assign_ids(_check_override(special_symbols, start_stop=start_stop))
+            checked = {_check_role(name): symbol for name, symbol in special_symbols.items()}
+            needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
+            if lacking := [role for role in needed if role not in checked]:
+                raise ConfigError(
+                    f"special_symbols={dict(special_symbols)} lacks {lacking}: pass a symbol for each of {needed}."
+                )
+            return _assign_ids(checked)
         if special_symbols == "ludwig":
             return _assign_ids(LUDWIG_SYMBOLS)
         delimiters: dict[Role, str] = {"start": "<START>", "stop": "<STOP>"} if start_stop else {}
@@ -163,14 +169,6 @@ def _check_role(name: str) -> Role:
         known = ", ".join(ROLES)
         raise ConfigError(f"special_symbols has a role {name!r}: expected {known}.{did_you_mean(name, ROLES)}")
     return name
-
-
-def _check_override(symbols: Mapping[str, str], *, start_stop: bool) -> dict[Role, str]:
-    checked = {_check_role(name): symbol for name, symbol in symbols.items()}
-    needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
-    if lacking := [role for role in needed if role not in checked]:
-        raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: pass a symbol for each of {needed}.")
-    return checked
 
 
 @checkpointable

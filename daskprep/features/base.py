@@ -19,6 +19,7 @@ from daskprep.columns.permutation import Integers
 from daskprep.columns.summaries import ColumnSummary, Rejects
 from daskprep.columns.summaries.base import SummaryT
 from daskprep.columns.summaries.column_summary import MAX_SAMPLE_CHARACTERS, MAX_SAMPLES
+from daskprep.columns.summaries.shifts import count_bins
 from daskprep.columns.vocabulary import Vocabulary
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import any_in_list, as_dictionary, mask_texts, one_array, take_by_code, token_lists
@@ -445,7 +446,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     def _training_counts(self, learned: LearnedT) -> dict[str, TrainingCounts]:
         """Return the learned counts of training cells by bin."""
-        return {}
+        return count_in_order(learned)
 
     def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
         """Return present cells in the units of `TrainingCounts.edges`."""
@@ -453,7 +454,8 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     def _count_by_bin(self, parsed: pa.Array, learned: LearnedT) -> dict[str, np.ndarray]:
         """Return the counts of present cells in the learned bins."""
-        return {}
+        edges = np.array(getattr(learned, "value_edges", ()))
+        return {"values": count_bins(self._ordered_values(parsed), edges)}
 
     def _check_learned(self, learned: LearnedT) -> None:
         """Raise ValueError if a state does not match the parameters."""
@@ -470,23 +472,13 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     def parse_fill(self, value: object) -> pa.Array:
         """Return the fill value as a parsed column of one cell."""
-        parsed = self.parse(self._fill_cell(value))
+        parsed = self.parse(pa.array([value]))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
             raise ConfigError(
                 f"{type(self).__name__}: fill_value {value!r} cannot be read as {kind_with_article(self)}"
             )
         return parsed
-
-    def _fill_cell(self, value: object) -> pa.Array:
-        """Return a raw column of one cell with the fill value; raise ConfigError if Arrow cannot hold it."""
-        try:
-            return pa.array([value])
-        except (pa.ArrowException, OverflowError, UnicodeError) as error:
-            name = type(self).__name__
-            raise ConfigError(
-                f"{name}: fill_value {value!r:.80} cannot be read as {kind_with_article(self)}: {error}"
-            ) from error
 
     def cells(self, parsed: pa.Array) -> pa.Array | None:
         """Return a scalar per cell to count, or None if `summarize` counts."""
@@ -538,7 +530,7 @@ def check_bins(learned: Any) -> None:
 
 def count_in_order(learned: Any) -> dict[str, TrainingCounts]:
     """Return the learned counts by quantile bin, if there are any."""
-    if not learned.value_counts:
+    if not getattr(learned, "value_counts", None):
         return {}
     counts = np.array([0, *learned.value_counts, 0])
     return {"values": TrainingCounts(counts, ordered=True, edges=learned.value_edges)}

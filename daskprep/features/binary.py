@@ -73,12 +73,8 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         `fill_value`), "ffill", "bfill" or "drop_row".
     fill_value : bool, number, str or None
         Value that "fill_with_const" imputes for missing values.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value with an unknown label counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------

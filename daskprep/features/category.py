@@ -156,12 +156,8 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         `Preprocessor`. The last two use `order`, or the order of an ordered categorical of pandas or Arrow; otherwise
         values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches always
         contain ids.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------
@@ -290,13 +286,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
             vocabulary = Vocabulary.from_tokens(ordered_tokens, summary, specials)
         else:
             vocabulary = Vocabulary.learn(summary, specials, self.most_common, self.min_frequency)
-        if self.is_closed:
-            self._check_labels(vocabulary, summary)
-        return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
-
-    def _check_labels(self, vocabulary: Vocabulary, summary: TokenCounts) -> None:
-        """Raise ColumnError without labels, or for excluded ones."""
-        if not len(vocabulary):
+        if self.is_closed and not len(vocabulary):
             raise ColumnError("has no labels in the training rows: name another target, or pass rows with labels")
         excluded = summary.total - int(vocabulary.frequencies.sum())
         if excluded and self.handle_unknown == "error":
@@ -305,6 +295,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
                 'and min_frequency keep: keep more, or use handle_unknown="drop_row" to leave these rows out, or "unk" '
                 "for a class <UNK>"
             )
+        return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
         """Learn also the declared order, or the type of labels."""
@@ -376,8 +367,13 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         positions = _order_values(self, learned)["positions"].take(ids)
         if self.transform_to == "ordinal":
             return positions[:, None]
-        check_one_hot(learned.num_embeddings - learned.has_unknown)
-        one_hot = np.zeros((len(ids), learned.num_embeddings - learned.has_unknown), np.int8)
+        if (size := learned.num_embeddings - learned.has_unknown) > MAX_ONE_HOT_COLUMNS:
+            raise ColumnError(
+                f'has {size:,} values, and transform_to="one_hot" makes a column of each, but at most '
+                f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, use "ordinal" or "ids", or '
+                "Preprocessor(sparse_output=True)"
+            )
+        one_hot = np.zeros((len(ids), size), np.int8)
         known = np.flatnonzero(positions >= 0)
         one_hot[known, positions[known]] = 1
         return one_hot
@@ -418,16 +414,6 @@ def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarr
     """Return a mask of the cells whose label has no id; None: no cell."""
     unknown = take_by_code(parsed, ~learned.vocabulary.contains(parsed.dictionary), False)
     return unknown if unknown.any() else None
-
-
-def check_one_hot(values: int) -> None:
-    """Raise ColumnError for too many distinct values."""
-    if values > MAX_ONE_HOT_COLUMNS:
-        raise ColumnError(
-            f'has {values:,} values, and transform_to="one_hot" makes a column of each, but at most '
-            f'{MAX_ONE_HOT_COLUMNS:,}: keep fewer by most_common or min_frequency, use "ordinal" or "ids", or '
-            "Preprocessor(sparse_output=True)"
-        )
 
 
 @memoize

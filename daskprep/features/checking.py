@@ -53,7 +53,7 @@ def column_error_context(name: str) -> Iterator[None]:
         raise type(error)(f'column "{name}": {error}') from error
     except UnicodeDecodeError as error:
         raise ColumnError(f'column "{name}": holds text that is not UTF-8 ({error}); decode or correct it') from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 
 

@@ -24,7 +24,6 @@ from daskprep.features.base import (
     Tensor,
     TrainingCounts,
     check_bins,
-    count_in_order,
     fill_advice,
     fills_with_one_value,
 )
@@ -132,12 +131,8 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         `fill_value`), "ffill", "bfill" or "drop_row".
     fill_value : str
         Date that "fill_with_const" imputes for missing values; an empty text is the default.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that is not a date counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------
@@ -278,7 +273,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return None
 
     def _training_counts(self, learned: LearnedDate) -> dict[str, TrainingCounts]:
-        counts = count_in_order(learned)
+        counts = super()._training_counts(learned)
         if learned.hour_counts:
             counts["hours"] = TrainingCounts(np.array(learned.hour_counts), labels=_HOURS)
         return counts

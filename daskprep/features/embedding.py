@@ -120,7 +120,8 @@ class Embedding(Feature[Summary, LearnedVector]):
         distinct = parsed.drop_null().dictionary_encode()
         if len(distinct):
             digest, cache_dir = self.fingerprint(), self.cache_dir
-            folder = Path(cache_dir) if cache_dir is not None else _user_cache() / "daskprep" / "embeddings"
+            user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+            folder = Path(cache_dir) if cache_dir is not None else user_cache / "daskprep" / "embeddings"
             path = folder / f"{self.function}-{digest[:16]}-{learned.vector_size}.sqlite"
             vectors = cached_vectors(path, distinct.dictionary.to_pylist(), learned.vector_size, self._call)
             out[valid_mask(parsed)] = vectors[distinct.indices.to_numpy()]
@@ -144,7 +145,3 @@ class Embedding(Feature[Summary, LearnedVector]):
 
     def decode(self, encoded: np.ndarray, learned: LearnedVector) -> pa.Array:
         return matrix_to_lists(encoded)
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -47,12 +47,8 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         "drop_row".
     fill_value : int or str
         Index that "fill_with_const" imputes for missing values.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that is not an H3 index counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------

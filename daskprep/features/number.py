@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from daskprep.columns.kernels import MIXED, float_values, null_mask, only_where, plain_values
 from daskprep.columns.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts, WeightedMoments
 from daskprep.columns.summaries.column_summary import MAX_SAMPLES
-from daskprep.columns.summaries.shifts import count_bins
 from daskprep.columns.summaries.target_sums import TargetSums
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import (
@@ -31,11 +30,9 @@ from daskprep.features.base import (
     Loss,
     SideColumns,
     Tensor,
-    TrainingCounts,
     Y,
     add_deferred_rejects,
     check_bins,
-    count_in_order,
     fill_advice,
     keeps_missing,
 )
@@ -176,12 +173,8 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         Texts that mark missing values, such as "?" or "-999".
     written : str or None
         An example of the notation, such as "1.234,5 €", for ambiguous columns. None: learned from the data.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that is not a number counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------
@@ -427,14 +420,8 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         )
         return functools.reduce(operator.add, parts)
 
-    def _training_counts(self, learned: LearnedNumber) -> dict[str, TrainingCounts]:
-        return count_in_order(learned)
-
     def _ordered_values(self, parsed: pa.Array) -> np.ndarray:
         return plain_values(parsed, np.float64)
-
-    def _count_by_bin(self, parsed: pa.Array, learned: LearnedNumber) -> dict[str, np.ndarray]:
-        return {"values": count_bins(self._ordered_values(parsed), np.array(learned.value_edges))}
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
         values = float_values(learned.mask_unlearned(parsed))

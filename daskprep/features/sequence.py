@@ -112,12 +112,8 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         "drop_row".
     fill_value : str
         Text that "fill_with_const" imputes for missing values; a special symbol such as "<UNK>" remains one token.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------

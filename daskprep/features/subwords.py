@@ -45,7 +45,11 @@ def learn_subwords(
     words, weights = counts.rank(_MAX_DISTINCT_WORDS)
     ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))
     words, weights = words.filter(ordinary), weights[ordinary.to_numpy(zero_copy_only=False)]
-    alphabet, replacements = _learn_alphabet(words, weights, most_common)
+    coded = kernels.encode_characters(words)
+    sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
+    characters = TokenCounts.of(coded.values, sums).rank()[0].to_pylist()
+    num_kept = min(_MAX_CHARACTERS, (most_common + 1) // 2)
+    alphabet, replacements = characters[:num_kept], {ord(one): _WORD_SEPARATOR for one in characters[num_kept:]}
     merges: Merges = ()
     scores: Scores = ()
     if kind.algorithm == "unigram":
@@ -70,15 +74,6 @@ def learn_subwords(
         offsets, part_ids = cut_words(kind, model, specials, words)
         frequencies += np.bincount(part_ids, np.repeat(weights, np.diff(offsets)), len(tokens)).astype(np.int64)
     return Vocabulary(token_array, frequencies, specials), merges, scores
-
-
-def _learn_alphabet(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
-    """Return the characters of subwords, and a table to drop others."""
-    coded = kernels.encode_characters(words)
-    sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
-    characters, _ = TokenCounts.of(coded.values, sums).rank()
-    num_kept = min(_MAX_CHARACTERS, (most_common + 1) // 2)
-    return characters[:num_kept].to_pylist(), {ord(one): _WORD_SEPARATOR for one in characters[num_kept:].to_pylist()}
 
 
 def _repeat_words(words: pa.StringArray, weights: np.ndarray, replacements: dict[int, str]) -> Iterator[str]:

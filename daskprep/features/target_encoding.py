@@ -118,12 +118,8 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         Whether missing values are a separate category, named `fill_value`, or drop the row.
     fill_value : str
         Name of the category of missing values.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------

@@ -177,8 +177,11 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         values = log_counts[is_known] * weights[columns]
         norms = np.sqrt(np.maximum(np.bincount(rows, values * values, len(texts)), 1))
         matrix = _sparse(rows, columns, values, (len(texts), len(grams)))
+        # The squares of these factors are on average 1, and grow with the square root of the count.
+        roots = np.sqrt(counts.astype(np.float64))
+        importance = np.sqrt(roots / (math.fsum(roots.tolist()) / max(len(roots), 1) or 1.0))
         scaled = matrix.copy()
-        scaled.data = np.rint(values * _ROW_LENGTH / norms[rows] * _importance(counts)[rows])
+        scaled.data = np.rint(values * _ROW_LENGTH / norms[rows] * importance[rows])
         directions = leading_directions(scaled, self.size)
         return LearnedTextComponents(
             grams=grams.astype(np.uint16),
@@ -227,14 +230,6 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
 @memoize
 def _make_projection(feature: TextComponents, learned: LearnedTextComponents) -> Projection:
     return Projection.of(vars(learned), feature.size)
-
-
-def _importance(counts: np.ndarray) -> np.ndarray:
-    """Return the factor of each text, by the root of its count."""
-    roots = np.sqrt(counts.astype(np.float64))
-    mean = math.fsum(roots.tolist()) / max(len(roots), 1)
-    factors: np.ndarray = np.sqrt(roots / (mean or 1.0))
-    return factors
 
 
 def _inverse_deviation(components: np.ndarray) -> float:

@@ -314,7 +314,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
             value = specials.symbol("unknown") or value
         if isinstance(value, list) or (isinstance(value, str) and value in specials.symbols):
             tokens = value if isinstance(value, list) else [value]  # a list was learned, and is not to be lowercased
-            return self.as_parsed(_from_lists(self._fill_cell(tokens), lowercase=False))
+            return self.as_parsed(_from_lists(pa.array([tokens]), lowercase=False))
         return super().parse_fill(value)
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:

@@ -55,12 +55,8 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
     fill_value : str or float
         Vector that "fill_with_const" imputes for missing values: one number for all positions, or all the numbers of a
         vector ("0 0 1"). An empty text means zeros.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether a value that is not a vector counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Feature`.
 
     Examples
     --------
@@ -121,7 +117,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         """Return the numbers of a fill value, one repeated."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
-        lists = parse_number_lists(self._fill_cell(value))
+        lists = parse_number_lists(pa.array([value]))
         if lists.null_count or not len(lists[0]) or any_in_row(lists, np.isnan).any():
             raise ConfigError(f"Vector: fill_value {value!r} cannot be read as numbers")
         numbers: list[float] = lists[0].as_py()

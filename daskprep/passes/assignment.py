@@ -123,7 +123,8 @@ class Assignment:
             rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats, dropped)
             borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
             left_out = int(np.count_nonzero(splits == DROPPED))
-            return PartitionCensus(len(splits), borders, None, _count_splits(splits, repeats), rejects, left_out)
+            counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
+            return PartitionCensus(len(splits), borders, None, counts, rejects, left_out)
 
         work = Pass("count", count, {**self.dropping, **border_features}, self.columns)
         census = run_pass(reader, work, contexts)
@@ -213,10 +214,6 @@ class Assignment:
     def _dropping_windows(self) -> dict[str, Contract]:
         """The features that drop rows with an incomplete window."""
         return {} if self.learned is None else {name: one for name, one in self.dropping.items() if one._drops_windows}
-
-
-def _count_splits(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
 
 
 def check_row_parameters(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
@@ -232,14 +233,11 @@ def tally_parsed(
 
 def merge_tallies(parts: Sequence[Mapping[str, CellTally | str]]) -> dict[str, CellTally | str]:
     """Return the sum of counts by feature, or the first error."""
-    return {name: functools.reduce(_add, (part[name] for part in parts)) for name in parts[0]}
-
-
-def _add(left: CellTally | str, right: CellTally | str) -> CellTally | str:
-    """Return the sum of two counts, or the first error."""
-    if isinstance(left, CellTally) and isinstance(right, CellTally):
-        return left + right
-    return left if isinstance(left, str) else right
+    by_name = {name: [part[name] for part in parts] for name in parts[0]}
+    return {
+        name: next((one for one in own if isinstance(one, str)), None) or functools.reduce(operator.add, own)
+        for name, own in by_name.items()
+    }
 
 
 def _tally_column(

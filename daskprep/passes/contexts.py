@@ -23,7 +23,7 @@ import pyarrow as pa
 from daskprep.features.base import Contract, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
-from daskprep.passes.engine import PartitionReader, Pass, begin_stage, default_contexts, run_pass
+from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.table import (
     CompletedColumn,
     Parsed,
@@ -187,7 +187,7 @@ def exchange_borders(
     contexts: Sequence[PartitionContext] | None = None,
 ) -> list[PartitionContext]:
     """Turn the borders of partitions into values in their contexts."""
-    contexts = default_contexts(len(borders)) if contexts is None else contexts
+    contexts = [*map(PartitionContext, range(len(borders)))] if contexts is None else contexts
     border_values = {
         name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
         for name, feature in features.items()

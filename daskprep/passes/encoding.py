@@ -21,7 +21,7 @@ from daskprep.features.arrays import empty_outputs, tabulate, tabulate_sparse
 from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.checking import column_error_context
 from daskprep.passes.contexts import ContextPlan, add_fold_numbers, assignment_columns, exchange_borders, fold_columns
-from daskprep.passes.engine import MapPartition, PartitionReader, Pass, default_contexts, run_pass
+from daskprep.passes.engine import MapPartition, PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
 from daskprep.passes.table import (
     AnyFeature,
@@ -121,7 +121,7 @@ def find_encoding_contexts(
     features: Mapping[str, Contract], learned: Mapping[str, Any], reader: PartitionReader
 ) -> partitions.Arguments:
     """Return the contexts of partitions for encoding."""
-    contexts = default_contexts(reader.source.npartitions)
+    contexts = [*map(PartitionContext, range(reader.source.npartitions))]
     work = _border_pass(features, learned)
     if not work.features:
         return contexts
@@ -167,25 +167,17 @@ def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
     """Return row numbers by feature and kind of cells."""
-    work = Pass("cells", functools.partial(find_cell_masks, features, dict(learned)), features)
-    parts = run_pass(PartitionReader(source), work)
+    learned = dict(learned)
+
+    def mask(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, tuple[np.ndarray, ...]]:
+        return {name: mask_cells(name, feature, learned[name], parsed)[1:] for name, feature in features.items()}
+
+    parts = run_pass(PartitionReader(source), Pass("cells", mask, features))
     joined = {name: map(np.concatenate, zip(*(part[name] for part in parts), strict=True)) for name in features}
     return {
         name: {kind: np.flatnonzero(mask).tolist() for kind, mask in zip(CELL_KINDS, masks, strict=True)}
         for name, masks in joined.items()
     }
-
-
-def find_cell_masks(
-    features: Mapping[str, Contract],
-    learned: Mapping[str, Any],
-    context: PartitionContext,
-    parsed: Parsed,
-    table: pa.Table,
-) -> dict[str, tuple[np.ndarray, ...]]:
-    """Return masks of missing, unreadable and unseen cells."""
-    del context, table
-    return {name: mask_cells(name, feature, learned[name], parsed)[1:] for name, feature in features.items()}
 
 
 def mask_cells(

@@ -97,7 +97,7 @@ def run_pass(
     row counts of partitions are available. `contexts` default to partition numbers.
     """
     source = reader.source
-    contexts = default_contexts(source.npartitions) if contexts is None else contexts
+    contexts = [*map(PartitionContext, range(source.npartitions))] if contexts is None else contexts
     if source.row_counts is not None and not reader.parser.columns(one.features, one.columns):
         pairs = list(zip(contexts, source.row_counts, strict=True))
         return partitions.run_tasks(one.name, _map_rows, one.map, pairs, advance=advance)
@@ -123,11 +123,6 @@ def _map_rows(map_partition: MapPartition, partition: tuple[PartitionContext, in
 def make_columnless_rows(rows: int) -> tuple[Parsed, pa.Table]:
     """Return a parsed partition and a table of `rows` rows without columns."""
     return Parsed(rows, {}, {}), table_without_columns(rows)
-
-
-def default_contexts(count: int) -> list[PartitionContext]:
-    """Return contexts of `count` partitions that contain only their numbers."""
-    return [PartitionContext(number) for number in range(count)]
 
 
 def begin_stage(progress: Progress | None, stage: str, source: Source) -> Callable[[Any], None] | None:

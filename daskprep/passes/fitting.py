@@ -89,7 +89,12 @@ def learn_partitions(
         work = Pass("scan", summarize, features, columns, merge, finish)
         learned: dict[str, list[Learned]]
         counts, learned = run_pass(reader, work, contexts, checkpoint=checkpoint, advance=advance)
-    _warn(features, {name: _most_notable(features[name], states) for name, states in learned.items()})
+    # The state of all rows, or if it deserves no warning, the first one without a fold that does.
+    notable = {
+        name: next((one for one in states if one.invalid or features[name].advice(one)), states[0])
+        for name, states in learned.items()
+    }
+    _warn(features, notable)
     return counts, [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
@@ -113,11 +118,6 @@ def _learn(
         return [features[name].learn_column(state.limit_memory(folder)) for state in sums_per_fold]
 
 
-def _most_notable(feature: Contract, states: Sequence[Learned]) -> Learned:
-    """Return the first state that deserves a warning, or the first."""
-    return next((state for state in states if state.invalid or feature.advice(state)), states[0])
-
-
 def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> None:
     """Warn once per advice, and once of unreadable cells."""
     advised: dict[str, dict[str, str]] = {}
@@ -135,11 +135,13 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
     if not unreadable:
         return
     limit = _MAX_SAMPLES if len(unreadable) > 1 else None
-    columns = [
-        f'column "{name}": {state.invalid:,} of {rows_seen(features[name], state):,} cells cannot be read as '
-        f"{kind_with_article(features[name])}, such as {', '.join(map(_format_cell, state.invalid_samples[:limit]))}"
-        for name, state in unreadable.items()
-    ]
+    columns = []
+    for name, state in unreadable.items():
+        cells = [f"{one!r}{'...' * (len(one) == MAX_SAMPLE_CHARACTERS)}" for one in state.invalid_samples[:limit]]
+        columns.append(
+            f'column "{name}": {state.invalid:,} of {rows_seen(features[name], state):,} cells cannot be read as '
+            f"{kind_with_article(features[name])}, such as {', '.join(cells)}"
+        )
     more = f"; and {len(columns) - _MAX_COLUMNS:,} more columns" if len(columns) > _MAX_COLUMNS else ""
     remedies = dict.fromkeys(
         features[name]._remedy(state) if state.invalid < rows_seen(features[name], state) else _ANOTHER_TYPE
@@ -149,7 +151,3 @@ def _warn(features: Mapping[str, Contract], learned: Mapping[str, Learned]) -> N
         f"{'; '.join(columns[:_MAX_COLUMNS])}{more}, and counted as missing; {', '.join(remedies)}, or use "
         'invalid="raise" to stop at the first'
     )
-
-
-def _format_cell(cell: str) -> str:
-    return f"{cell!r}{'...' * (len(cell) == MAX_SAMPLE_CHARACTERS)}"

@@ -393,27 +393,28 @@ def state_from_files(
     """
     state = saved.parse_state(read(name), name) if parsed is None else parsed
     with saved.error_context(name):
-        restored: dict[str, Any] = load_vocabularies(saved.verify(state), name, read, _read_vocabulary)
+        restored: dict[str, Any] = load_vocabularies(
+            saved.verify(state),
+            name,
+            read,
+            lambda _, content: {"vocabulary": Vocabulary.read_parquet(io.BytesIO(content))},
+        )
     return restored
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
     """Return the JSON of a state, a line per feature."""
-    _check_path_parameters(state)
+    # When read again, names from an untrusted dataset would seem trusted.
+    for name, feature in state["features"].items():
+        for section in feature.values():
+            for key in sorted(_PATH_PARAMETERS & section.keys()) if isinstance(section, Mapping) else ():
+                check_trusted_path(section[key], f'feature "{name}": {key}')
     # One line per feature: indented JSON takes ten times as long. Keys are not sorted: the order of features and ids
     # is part of the state, and the same for equal states.
     lines = [f"{_to_json(key)}: {_to_json(value)}" for key, value in state.items() if key != "features"]
     features = [f" {_to_json(name)}: {_to_json(feature)}" for name, feature in state["features"].items()]
     lines.append('"features": {\n' + ",\n".join(features) + "\n}")
     return ("{" + ",\n".join(lines) + "}\n").encode()
-
-
-def _check_path_parameters(state: Mapping[str, Any]) -> None:
-    """Raise ConfigError for names from an untrusted dataset."""
-    for name, feature in state["features"].items():
-        for section in feature.values():
-            for key in sorted(_PATH_PARAMETERS & section.keys()) if isinstance(section, Mapping) else ():
-                check_trusted_path(section[key], f'feature "{name}": {key}')
 
 
 def _to_json(value: Any) -> str:
@@ -468,7 +469,3 @@ def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str
     column = "-".join(part for part in key_path if part not in ("features", "learned"))
     column = re.sub(r"[^\w.-]", "_", column)[:_MAX_COLUMN_CHARACTERS]
     return f"{folder}/{column}-{digest}.parquet", content.getvalue()
-
-
-def _read_vocabulary(name: str, content: bytes) -> dict[str, Any]:
-    return {"vocabulary": Vocabulary.read_parquet(io.BytesIO(content))}

@@ -275,7 +275,8 @@ def summarize_columns(
         counts = (parsed.rows if keep is None else int(np.count_nonzero(keep)), 0, 0)
     elif not context.n_folds:
         counts = tuple(int(np.count_nonzero(splits == code)) for code in (TRAIN, VALIDATION, TEST))
-    if (decodable := _decodable_rows(features, parsed.columns)) is not None:
+    masks = [mask for name, one in features.items() if (mask := one._find_decodable(parsed.columns[name])) is not None]
+    if masks and not (decodable := np.all(masks, axis=0)).all():
         row_subsets = [np.flatnonzero(decodable) if rows is None else rows[decodable[rows]] for rows in row_subsets]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
@@ -307,12 +308,6 @@ def summarize_columns(
             FoldedSummary(parts, getattr(context.assignment, "trained_on", None)) if context.n_folds else parts[0]
         )
     return counts, columns
-
-
-def _decodable_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
-    """Return a mask of the rows with decodable files; None: all."""
-    masks = [mask for name, one in features.items() if (mask := one._find_decodable(columns[name])) is not None]
-    return np.all(masks, axis=0) if masks and not np.all(masks) else None
 
 
 def _count_subsets(

@@ -242,8 +242,18 @@ def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None
     match = _match_patterns(text, datetime_format) or _match_patterns(trimmed, datetime_format)
     if match is not None:
         return _datetime_from_fields(match.groupdict())
-    moment = _parse_digits(trimmed) if datetime_format is None else None
-    return moment or _parse_words_or_format(trimmed, datetime_format)
+    if datetime_format is not None:
+        try:
+            return parse_format(trimmed, datetime_format).replace(tzinfo=None)
+        except (ValueError, OverflowError):
+            return None
+    if _COMPACT_DATE.fullmatch(trimmed):
+        with contextlib.suppress(ValueError):
+            return dt.datetime.strptime(trimmed.ljust(14, "0"), "%Y%m%d%H%M%S")
+    number = int(trimmed) if _INTEGER.fullmatch(trimmed) else number_of(trimmed)
+    moment = None if number is None else datetime_from_number(number)
+    fields = None if moment else parse_words(trimmed)
+    return moment if fields is None else _datetime_from_fields(fields)
 
 
 def _match_patterns(text: str, datetime_format: str | None) -> re.Match[str] | None:
@@ -276,15 +286,6 @@ def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
         return None
 
 
-def _parse_digits(text: str) -> dt.datetime | None:
-    """Return the date of a text such as 20210203 or a number, or None."""
-    if _COMPACT_DATE.fullmatch(text):
-        with contextlib.suppress(ValueError):
-            return dt.datetime.strptime(text.ljust(14, "0"), "%Y%m%d%H%M%S")
-    number = int(text) if _INTEGER.fullmatch(text) else number_of(text)
-    return None if number is None else datetime_from_number(number)
-
-
 def datetime_from_number(number: float) -> dt.datetime | None:
     """Return the datetime that a number counts since 1970.
 
@@ -310,17 +311,6 @@ def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
         return numbers * 1_000_000
     choices = [numbers * 1_000_000, numbers * 1_000, numbers]
     return np.select([seconds, milliseconds, microseconds], choices, numbers // 1_000)
-
-
-def _parse_words_or_format(text: str, datetime_format: str | None) -> dt.datetime | None:
-    """Parse a date in the format, or with names of months."""
-    if datetime_format is None:
-        fields = parse_words(text)
-        return None if fields is None else _datetime_from_fields(fields)
-    try:
-        return parse_format(text, datetime_format).replace(tzinfo=None)
-    except (ValueError, OverflowError):
-        return None
 
 
 class _DatePair(NamedTuple):
@@ -538,7 +528,13 @@ class DateRowEncoder(RowEncoder):
             pairs = [value if len(self.columns) > 1 else (value,) for value in values]
             numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]
             return {"": np.array(numbers, np.int32).reshape(-1, 2 * len(self.columns))}
-        return {"": np.array([_split_into_parts(moment) for moment in values], np.int32).reshape(-1, 9)}
+        parts = []
+        for moment in values:
+            year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
+            day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
+            clock = hour, minute, second, hour * 3600 + minute * 60 + second
+            parts.append((year, moment.month, moment.day, moment.weekday(), day_of_year, *clock))
+        return {"": np.array(parts, np.int32).reshape(-1, 9)}
 
 
 def _to_wall_time(moment: dt.datetime) -> dt.datetime:
@@ -547,13 +543,3 @@ def _to_wall_time(moment: dt.datetime) -> dt.datetime:
         with contextlib.suppress(OverflowError):
             moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
     return moment.replace(tzinfo=None)
-
-
-def _split_into_parts(moment: dt.datetime) -> tuple[int, ...]:
-    """Return the parts of a date in the order of `PARTS`."""
-    year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
-    day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
-    return (
-        *(year, moment.month, moment.day, moment.weekday(), day_of_year, hour, minute, second),
-        hour * 3600 + minute * 60 + second,
-    )

@@ -143,18 +143,14 @@ def parse_number(text: str, notation: Notation) -> float | None:
     if matched is None or not re.search("[0-9]", text):
         return None
     if notation.is_duration:
-        return _seconds(matched.groupdict("0"))
+        fields = matched.groupdict("0")
+        weeks, days, hours, minutes, seconds = (float(fields.get(key, "0")) * unit for key, unit in SECONDS.items())
+        clock = hours + minutes + seconds  # in the order of columns; `sum` of Python 3.12 rounds differently
+        if fields["sign"] != "-":
+            return weeks + days + clock
+        return (clock if fields.get("plus") == "+" else -clock) - (weeks + days)  # "plus" exempts the clock from "-"
     digits = matched["number"].replace(notation.thousands, "").replace(notation.decimal, ".")
     return number_of(matched["sign"] + digits + POWERS.get(matched["times"], ""))
-
-
-def _seconds(fields: dict[str, str]) -> float:
-    """Return the seconds of a duration; "plus" exempts the clock."""
-    weeks, days, hours, minutes, seconds = (float(fields.get(key, "0")) * unit for key, unit in SECONDS.items())
-    clock = hours + minutes + seconds  # in the order of columns; `sum` of Python 3.12 rounds differently
-    if fields["sign"] != "-":
-        return weeks + days + clock
-    return (clock if fields.get("plus") == "+" else -clock) - (weeks + days)
 
 
 def _tidy(text: str) -> str:

@@ -127,7 +127,12 @@ class Balance(Parametrized, ABC):
         targets = totals.counts.copy()
         for name, class_index in zip(requested, class_indices, strict=True):
             if class_index is None:
-                raise self._unknown_class_error(name, totals)
+                known = show_classes(totals.classes, np.argsort(-totals.counts, kind="stable")[:1000])
+                hint = did_you_mean(name, [text.strip('"') for text in known])
+                raise ColumnError(
+                    f'Column "{self.column}": counts name the class {_show_class(name)}, which no training row has.'
+                    f"{hint} The most frequent classes are {', '.join(known[:10])}."
+                )
             if self.bound(requested[name], totals.counts[class_index]) != requested[name]:
                 raise ConfigError(
                     f'Column "{self.column}": class {_show_class(name)} has {totals.counts[class_index]} training rows '
@@ -150,17 +155,6 @@ class Balance(Parametrized, ABC):
                 raise self._error("counts", f"one number per class ({_show_class(name)} has two)", "Drop one.")
             requested[name] = int(rows)
         return requested
-
-    def _unknown_class_error(self, name: str | None, totals: ClassCounts) -> ColumnError:
-        """Return the error for a class without training rows."""
-        largest = np.argsort(-totals.counts, kind="stable")
-        known = show_classes(totals.classes, largest[:1000])
-        shown = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
-        hint = did_you_mean(name, [text.strip('"') for text in known])
-        return ColumnError(
-            f'Column "{self.column}": counts name the class {_show_class(name)}, which no training row has.{hint} '
-            f"The classes are {shown}."
-        )
 
 
 def balanced_weights(counts: Integers) -> NDArray[np.float32]:

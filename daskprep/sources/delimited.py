@@ -120,11 +120,14 @@ class DelimitedFragment(FileFragment):
         except pa.ArrowInvalid as error:
             if not ragged:
                 raise
-            row = ragged[0]
+            row, delimiter, text = ragged[0], dialect.delimiter, ragged[0].text
+            if len(text) > _MAX_SHOWN_CHARACTERS:
+                end = text.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1
+                text = f"{text[: end or _MAX_SHOWN_CHARACTERS]}..."
             raise RejectedValueError(
                 f"{self.file.name}, line {self._line_number(data, row.number - 1)}: {row.actual_columns} cells for "
-                f"{row.expected_columns} columns: {_shorten_line(row.text, dialect.delimiter)!r}; correct the line "
-                f"(cells that contain {dialect.delimiter!r} must be in quotes), or pass the right delimiter= to "
+                f"{row.expected_columns} columns: {text!r}; correct the line "
+                f"(cells that contain {delimiter!r} must be in quotes), or pass the right delimiter= to "
                 "read_files"
             ) from error
 
@@ -237,12 +240,6 @@ def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
         f"looks like a row: {join_names([*map(repr, cells)], _MAX_SHOWN_CELLS)} are numbers, dates, or also cells of "
         "rows below"
     )
-
-
-def _shorten_line(line: str, delimiter: str) -> str:
-    if len(line) <= _MAX_SHOWN_CHARACTERS:
-        return line
-    return (line[: line.rfind(delimiter, 0, _MAX_SHOWN_CHARACTERS) + 1] or line[:_MAX_SHOWN_CHARACTERS]) + "..."
 
 
 def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
