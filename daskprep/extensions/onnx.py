@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
-from daskprep.rows import make_row_encoder, normalization
+from daskprep.rows import make_row_encoder
 from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, RowEncoder, changed_parameters
 from daskprep.rows.cells import SECONDS_PER_DAY, number_of, text_of
 from daskprep.rows.classes import BinaryRowEncoder, CategoryRowEncoder, TargetEncodingRowEncoder
 from daskprep.rows.dates import DateRowEncoder, calendar_parts
-from daskprep.rows.normalization import MAX_FLOAT32, Normalizer
 from daskprep.rows.numbers import Bins, NumberRowEncoder
 from daskprep.rows.series import VectorRowEncoder
 from daskprep.rows.tokens import SequenceRowEncoder, SetRowEncoder, TextRowEncoder, TokenRowEncoder
@@ -39,7 +38,7 @@ class _UnsupportedError(ConfigError):
 
 def _operator(kind: str, *, is_reflected: bool = False, is_comparison: bool = False) -> Callable[[Value, Any], Value]:
     def operate(self: Value, other: Any) -> Value:
-        operands = [one.cast(_INT) if isinstance(one, Value) and one.dtype == _BOOL else one for one in (self, other)]
+        operands = [one.astype(_INT) if isinstance(one, Value) and one.dtype == _BOOL else one for one in (self, other)]
         result = self.graph.add(kind, *(reversed(operands) if is_reflected else operands))
         return Value(self.graph, result.name, _BOOL) if is_comparison else result
 
@@ -74,13 +73,29 @@ class Value:
     def __invert__(self) -> Value:
         return self.graph.add("Not", self)
 
-    def cast(self, dtype: Any) -> Value:
+    def __neg__(self) -> Value:
+        return self * -1.0
+
+    def __abs__(self) -> Value:
+        return self.apply("Abs")
+
+    def __pow__(self, exponent: float) -> Value:
+        return self.apply("Pow", exponent)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any) -> Any:
+        return _TRACED[function](*inputs)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        return _TRACED[function](*inputs, **options)
+
+    def any(self) -> bool:
+        """Return False: of no value is known that its interpolation is infinite, which graphs refuse."""
+        return False
+
+    def astype(self, dtype: Any) -> Value:
         dtype = np.dtype(dtype)
         to = self.graph.helper.np_dtype_to_tensor_dtype(dtype)
         return self if dtype == self.dtype else self.graph.add("Cast", self, dtype=dtype, to=to)
-
-    def is_nan_or_infinite(self) -> Value:
-        return self.apply("IsNaN", dtype=_BOOL) | self.apply("IsInf", dtype=_BOOL)
 
     def apply(self, kind: str, *operands: Any, **attributes: Any) -> Value:
         return self.graph.add(kind, self, *operands, **attributes)
@@ -157,7 +172,7 @@ class Graph:
         return Value(self, name, first.dtype if dtype is None else np.dtype(dtype))
 
     def where(self, condition: Value, yes: Any, no: Any) -> Value:
-        dtype = next(one.dtype for one in (yes, no) if isinstance(one, Value))
+        dtype = next((one.dtype for one in (yes, no) if isinstance(one, Value)), _DOUBLE)
         yes, no = (one if isinstance(one, Value) else np.asarray(one, dtype) for one in (yes, no))
         return self.add("Where", condition, yes, no, dtype=dtype)
 
@@ -233,8 +248,8 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
     outputs = {}
     for suffix, row in encoder.to_arrays([encoder.fill]).items():
         value, mask = encoded[suffix], missing if row.ndim == 1 else missing.column()
-        outputs[name + suffix] = graph.where(mask, row.astype(value.dtype), value).cast(row.dtype)
-    return outputs | ({name + MISSING: missing.cast(np.uint8)} if encoder.has_missing_indicator else {})
+        outputs[name + suffix] = graph.where(mask, row.astype(value.dtype), value).astype(row.dtype)
+    return outputs | ({name + MISSING: missing.astype(np.uint8)} if encoder.has_missing_indicator else {})
 
 
 # -- numbers
@@ -243,7 +258,7 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
 def _read_numbers(graph: Graph, encoder: RowEncoder) -> tuple[Value, Value]:
     """Return the input of a column of numbers, and its missing cells."""
     cells = graph.input(encoder.column, _DOUBLE)
-    missing = cells.is_nan_or_infinite()
+    missing = np.isnan(cells) | np.isinf(cells)
     for text in sorted(encoder.nulls):
         if (number := number_of(text)) is not None and text_of(number) == text:
             missing |= cells == number
@@ -251,102 +266,33 @@ def _read_numbers(graph: Graph, encoder: RowEncoder) -> tuple[Value, Value]:
 
 
 def _number(graph: Graph, encoder: NumberRowEncoder) -> Encoded:
+    """Return numbers encoded by the row encoder, whose functions of NumPy add nodes; NaN outside of the domain."""
     cells, missing = _read_numbers(graph, encoder)
-    outliers, encoding = encoder.outliers, encoder.encoding
     if encoder.outlier_fill is not None:
-        distance = (cells - outliers.mean).apply("Abs")
-        cells = graph.where(distance > outliers.max_distance, encoder.outlier_fill, cells)
-    if encoding._ends is not None:
-        cells = _clip(cells, encoding._ends)
-    if isinstance(encoding, Bins):
-        return missing, {"": _count_up_to(cells, np.array(encoding.edges or ())[1:-1])}
-    return missing, {"": _normalize(graph, cells, encoding.normalizer)}
+        cells = graph.where(encoder.outliers.contain(cells), encoder.outlier_fill, cells)
+    encoded: Any = encoder.encoding.encode(cells)  # type: ignore[arg-type]
+    bound, result, _ = encoder.encoding.normalizer._domain
+    if result and not isinstance(encoder.encoding, Bins):
+        encoded = graph.where(encoder.encoding._clip(cells) > bound, encoded, np.nan)  # type: ignore[arg-type]
+    return missing, {"": encoded}
 
 
-def _clip(cells: Value, ends: Sequence[float]) -> Value:
-    return cells.apply("Max", ends[0]).apply("Min", ends[1])
+def _count_up_to(points: np.ndarray, cells: Value, side: str = "right") -> Value:
+    return (cells.column() >= points[None]).astype(_INT).apply("ReduceSum", np.array([1]), keepdims=0)
 
 
-def _count_up_to(cells: Value, points: np.ndarray) -> Value:
-    return (cells.column() >= points[None]).cast(_INT).apply("ReduceSum", np.array([1]), keepdims=0)
-
-
-def _normalize(graph: Graph, cells: Value, normalizer: Normalizer) -> Value:
-    """Return normalized numbers as float32; NaN outside of the domain."""
-    if normalizer.scale == 0.0:
-        return (cells * 0.0 + 0.0).cast(_SINGLE)
-    bound, result, _ = normalizer._domain
-    clipped = cells if normalizer.ends is None else _clip(cells, normalizer.ends)
-    scaled = _NORMALIZATIONS.get(type(normalizer), _scale)(graph, clipped, normalizer)
-    if result:
-        scaled = graph.where(cells > bound, scaled, np.nan)
-    return scaled.apply("Min", MAX_FLOAT32).apply("Max", -MAX_FLOAT32).cast(_SINGLE)
-
-
-def _scale(graph: Graph, cells: Value, normalizer: Normalizer) -> Value:
-    if (normalizer.center, normalizer.scale) == (0.0, 1.0):
-        return cells
-    difference = cells - normalizer.center
-    if abs(normalizer.center) < normalization._SAFE_CENTER:
-        return difference * normalizer.scale
-    halves = normalization._scale_halves(cells, normalizer.center, normalizer.scale)
-    return graph.where(difference.apply("IsInf", dtype=_BOOL), halves, difference * normalizer.scale)
-
-
-def _robust(graph: Graph, cells: Value, normalizer: Normalizer) -> Value:
-    limit = normalization._MAX_ROBUST_INPUT
-    values = _scale(graph, cells, normalizer).apply("Max", -limit).apply("Min", limit)
-    third = values / normalization._SMOOTH_LIMIT
-    return values / (third * third + 1.0).apply("Sqrt")
-
-
-def _log1p(graph: Graph, values: Value, _: Any = None) -> Value:
+def _log1p(values: Value) -> Value:
     """Return log(1 + x) as precisely as NumPy, by Kahan's method."""
     shifted = values + 1.0
-    return graph.where(shifted == 1.0, values, shifted.apply("Log") * (values / (shifted - 1.0)))
+    return values.graph.where(shifted == 1.0, values, shifted.apply("Log") * (values / (shifted - 1.0)))
 
 
-def _expm1(graph: Graph, values: Value) -> Value:
+def _expm1(values: Value) -> Value:
     """Return exp(x) - 1 as precisely as NumPy, by Kahan's method."""
-    power = values.apply("Exp")
+    power, where = values.apply("Exp"), values.graph.where
     exact = (power - 1.0) * (values / power.apply("Log"))
     is_extreme = (power == 0.0) | power.apply("IsInf", dtype=_BOOL)
-    return graph.where(power == 1.0, values, graph.where(is_extreme, power - 1.0, exact))
-
-
-def _power(graph: Graph, cells: Value, normalizer: Any) -> Value:
-    power = normalizer._learned.get("power")
-    if power is None:
-        return _scale(graph, cells, normalizer)
-    is_box_cox = isinstance(normalizer, normalization.BoxCox)
-    signed = cells.apply("Log") if is_box_cox else cells.apply("Sign") * _log1p(graph, cells.apply("Abs"))
-    sizes = signed.apply("Abs")
-
-    def raise_to(exponent: float) -> Value:
-        return sizes if exponent == 0.0 else _expm1(graph, sizes * exponent) / exponent
-
-    raised = graph.where(signed < 0.0, raise_to(normalizer._negative_power - power), raise_to(power))
-    return _scale(graph, raised * signed.apply("Sign"), normalizer)
-
-
-def _quantile(graph: Graph, cells: Value, normalizer: Any) -> Value:
-    points, shares = normalizer._quantiles, normalizer._shares
-    if points is None:
-        return cells
-    if points[0] == points[-1]:
-        return cells * 0.0 + 0.0
-    above, below = (_interpolate(cells * sign, points[::sign] * sign, shares[::sign] * sign) for sign in (1, -1))
-    ranks = graph.where(cells >= points[-1], 1.0, graph.where(cells <= points[0], 0.0, (above - below) * 0.5))
-    if not normalizer._is_normal:
-        return ranks
-    low = normalization._MIN_SHARE
-    ranks = ranks.apply("Max", low).apply("Min", 1.0 - low)
-    centered = ranks - 0.5
-    root = (ranks.apply("Min", 1.0 - ranks).apply("Log") * -1.0).apply("Sqrt") - 1.6
-    tail = _polynomial(normalization._TAIL[0], root) / _polynomial(normalization._TAIL[1], root)
-    square = 0.180625 - centered * centered
-    middle = _polynomial(normalization._MIDDLE[0], square) / _polynomial(normalization._MIDDLE[1], square)
-    return graph.where(centered.apply("Abs") <= 0.425, centered * middle, centered.apply("Sign") * tail)
+    return where(power == 1.0, values, where(is_extreme, power - 1.0, exact))
 
 
 def _polynomial(coefficients: Sequence[float], values: Value) -> Value:
@@ -360,23 +306,31 @@ def _interpolate(cells: Value, points: np.ndarray, results: np.ndarray) -> Value
         slopes = np.divide(rises, steps, out=np.zeros(len(steps)), where=steps > 0)
     if not np.isfinite([*steps, *slopes]).all():
         raise _UnsupportedError("its quantiles are too close or too far apart for the slope between them")
-    segment = _count_up_to(cells, points[1:-1])
+    segment = _count_up_to(points[1:-1], cells)
     start, slope, base = (
         cells.graph.constant(array).apply("Gather", segment) for array in (points[:-1], slopes, results[:-1])
     )
     return slope * (cells - start) + base
 
 
-_NORMALIZATIONS: dict[type[Normalizer], Callable[[Graph, Value, Any], Value]] = {
-    normalization.RobustScaler: _robust, normalization.LogTransformer: _log1p,
-    normalization.QuantileTransformer: _quantile, normalization.NormalQuantileTransformer: _quantile,
-    normalization.YeoJohnson: _power, normalization.BoxCox: _power,
+_TRACED: dict[Any, Callable[..., Any]] = {
+    np.abs: abs, np.log1p: _log1p, np.expm1: _expm1, np.polyval: _polynomial, np.interp: _interpolate,
+    np.searchsorted: _count_up_to, np.sqrt: lambda one: one.apply("Sqrt"), np.log: lambda one: one.apply("Log"),
+    np.isnan: lambda one: one.apply("IsNaN", dtype=_BOOL), np.isinf: lambda one: one.apply("IsInf", dtype=_BOOL),
+    np.minimum: lambda one, other: one.apply("Min", other), np.maximum: lambda one, other: one.apply("Max", other),
+    np.clip: lambda one, low, high: one.apply("Max", low).apply("Min", high),
+    np.copysign: lambda size, sign: size * sign.apply("Sign"),
+    np.where: lambda condition, yes, no: condition.graph.where(condition, yes, no),
+    np.flatnonzero: lambda mask: (),  # rows are unknown while a graph is built
 }  # fmt: skip
+"""Functions of NumPy in the kernels of `rows.normalization`, for values of a graph."""
 
 
 def _vector(graph: Graph, encoder: VectorRowEncoder) -> Encoded:
     cells = graph.input(encoder.column, _SINGLE, encoder.size)
-    return cells.is_nan_or_infinite().cast(_INT).apply("ReduceMax", np.array([1]), keepdims=0) == 1, {"": cells}
+    return (np.isnan(cells) | np.isinf(cells)).astype(_INT).apply("ReduceMax", np.array([1]), keepdims=0) == 1, {
+        "": cells
+    }
 
 
 def _date(graph: Graph, encoder: DateRowEncoder) -> Encoded:
@@ -429,7 +383,7 @@ def _category(graph: Graph, encoder: CategoryRowEncoder) -> Encoded:
 def _binary(graph: Graph, encoder: BinaryRowEncoder) -> Encoded:
     if encoder.above_zero:
         numbers, missing = _read_numbers(graph, encoder)
-        return missing, {"": (numbers > 0.0).cast(_INT)}
+        return missing, {"": (numbers > 0.0).astype(_INT)}
     stripped = graph.input(encoder.column, _TEXT).strip()
     truths = stripped.look_up({**encoder.labels, **dict.fromkeys(sorted(encoder.nulls), -2)}, -1)
     if encoder.fallback_labels:
@@ -446,7 +400,7 @@ def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value
     if tokenizer not in patterns:
         raise _UnsupportedError(f"the tokenizer {tokenizer!r}")
     tokens = (cells.lower(encoder.ids) if encoder.params.lowercase else cells).tokens(patterns[tokenizer])
-    count = (tokens != "").cast(_INT).apply("ReduceSum", np.array([1]))
+    count = (tokens != "").astype(_INT).apply("ReduceSum", np.array([1]))
     special = cells.look_up({symbol: encoder.ids[symbol] for symbol in sorted(encoder.special)}, -1).column()
     is_special = special >= 0  # a text that is a special symbol is one token
     ids = graph.where(is_special, special, tokens.look_up(encoder.ids, encoder.unknown))
@@ -486,11 +440,13 @@ def _set(graph: Graph, encoder: SetRowEncoder) -> Encoded:
     width = shape.apply("Gather", np.array([1]))
     position = graph.constant(np.array(0)).apply("Range", width.apply("Squeeze"), 1)
     equal = numbers.apply("Unsqueeze", np.array([2])) == numbers.apply("Unsqueeze", np.array([1]))
-    is_repeated = (equal & (position.column() > position)).cast(_INT).apply("ReduceMax", np.array([2]), keepdims=0) == 1
+    is_repeated = (equal & (position.column() > position)).astype(_INT).apply(
+        "ReduceMax", np.array([2]), keepdims=0
+    ) == 1
     is_first = (position < count) & ~is_repeated
     order = graph.where(is_first, position, position + width).apply("TopK", width, index=1, axis=1, largest=0)
     ids = ids.apply("GatherElements", order, axis=1)
-    count = is_first.cast(_INT).apply("ReduceSum", np.array([1]))
+    count = is_first.astype(_INT).apply("ReduceSum", np.array([1]))
     offset = count * 0 + np.arange(encoder.size)
     is_token = offset < count
     row = ids.apply("GatherElements", graph.where(is_token, offset, 0), axis=1)

@@ -1,5 +1,7 @@
 """Normalizations of numbers: a class for each, which learns from quantiles, transforms numbers, and inverts that.
 
+`_apply` is also called with the values of an ONNX graph, of whose functions `extensions/onnx.py` has a table.
+
 To add one, write a class, and add its name to `Normalization` and `NORMALIZATIONS`.
 """
 
@@ -136,16 +138,16 @@ class Normalizer:
     def _spread(self, low: float, high: float) -> float:
         return high - low
 
-    def _apply(self, values: np.ndarray) -> np.ndarray:
+    def _apply(self, values: Any) -> Any:
         """Return (values - center) * scale in double precision."""
         if (self.center, self.scale) == (0.0, 1.0):
             return values
-        scaled: np.ndarray = np.subtract(values, self.center)
+        scaled = values - self.center
         overflowed = None if abs(self.center) < _SAFE_CENTER else np.isinf(scaled)
-        np.multiply(scaled, self.scale, out=scaled)
-        if overflowed is not None and overflowed.any():
-            scaled[overflowed] = _scale_halves(values[overflowed], self.center, self.scale)
-        return scaled
+        scaled *= self.scale
+        if overflowed is None:
+            return scaled
+        return np.where(overflowed, _scale_halves(values, self.center, self.scale), scaled)
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
         numbers = values / self.scale + self.center
@@ -189,9 +191,9 @@ class RobustScaler(InterquartileScaler):
     def _spread(self, low: float, high: float) -> float:
         return high - low or self._learned["max"] / 2 - self._learned["min"] / 2
 
-    def _apply(self, values: np.ndarray) -> np.ndarray:
+    def _apply(self, values: Any) -> Any:
         values = np.clip(super()._apply(values), -_MAX_ROBUST_INPUT, _MAX_ROBUST_INPUT)
-        return np.asarray(values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2))
+        return values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
         limit = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
@@ -204,8 +206,8 @@ class LogTransformer(Normalizer):
 
     _domain = (-1.0, "log1p", "another normalization")
 
-    def _apply(self, values: np.ndarray) -> np.ndarray:
-        return np.asarray(np.log1p(values))
+    def _apply(self, values: Any) -> Any:
+        return np.log1p(values)
 
     def _invert(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(np.expm1(super()._invert(values)))
@@ -228,7 +230,7 @@ class QuantileTransformer(Normalizer):
         references = evenly_spaced_quantiles(quantiles, extent, min(_MAX_REFERENCES, quantiles.count))
         return {"quantiles": tuple(np.maximum.accumulate(references).tolist())}
 
-    def _apply(self, values: np.ndarray) -> np.ndarray:
+    def _apply(self, values: Any) -> Any:
         """Return the share of training rows below, or its score."""
         if self._quantiles is None:
             return values
@@ -294,7 +296,7 @@ class YeoJohnson(Normalizer):
         rounded = {"power_mean": float(f"{mean:.12g}"), "power_std": float(f"{deviation:.12g}")}
         return {"power": power, **rounded, "power_range": (low, extent.max)}
 
-    def _apply(self, values: np.ndarray) -> np.ndarray:
+    def _apply(self, values: Any) -> Any:
         power = self._learned.get("power")
         return super()._apply(values if power is None else self._raise(self._to_logarithms(values), power))
 
@@ -307,16 +309,16 @@ class YeoJohnson(Normalizer):
         return self._from_logarithms(np.copysign(np.where(exponents == 0.0, sizes, logarithms), values))
 
     @classmethod
-    def _raise(cls, logarithms: np.ndarray, power: float) -> np.ndarray:
+    def _raise(cls, logarithms: Any, power: float) -> Any:
         """Return the power transform, from signed logarithms."""
         sizes, exponents = np.abs(logarithms), np.where(logarithms < 0, cls._negative_power - power, power)
         with np.errstate(invalid="ignore"):  # for an exponent of 0
             raised = np.expm1(exponents * sizes) / exponents
-        return np.asarray(np.copysign(np.where(exponents == 0.0, sizes, raised), logarithms))
+        return np.copysign(np.where(exponents == 0.0, sizes, raised), logarithms)
 
     @staticmethod
-    def _to_logarithms(numbers: np.ndarray) -> np.ndarray:
-        return np.asarray(np.copysign(np.log1p(np.abs(numbers)), numbers))
+    def _to_logarithms(numbers: Any) -> Any:
+        return np.copysign(np.log1p(np.abs(numbers)), numbers)
 
     @staticmethod
     def _from_logarithms(logarithms: np.ndarray) -> np.ndarray:
@@ -330,8 +332,8 @@ class BoxCox(YeoJohnson):
     _negative_power = 0.0
 
     @staticmethod
-    def _to_logarithms(numbers: np.ndarray) -> np.ndarray:
-        return np.asarray(np.log(numbers))
+    def _to_logarithms(numbers: Any) -> Any:
+        return np.log(numbers)
 
     @staticmethod
     def _from_logarithms(logarithms: np.ndarray) -> np.ndarray:
