@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from daskprep.dataset.dataset import Dataset, FoldedDataset
-from daskprep.dataset.joined import GrownDataset, open_dataset
+from daskprep.dataset.opening import open_dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,94 +17,37 @@ from daskprep.columns.parametrized import is_integer
 from daskprep.dataset.cache import BlockCache, MediaBlocks
 from daskprep.dataset.describing import describe_dataset, describe_rows
 from daskprep.dataset.methods import DatasetMethods
+from daskprep.dataset.segments import Segment, open_segment
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
 from daskprep.errors import (
     ConfigError,
-    CorruptDatasetError,
-    IncompleteDatasetError,
     did_you_mean,
 )
 from daskprep.features.base import class_count
-from daskprep.passes.state import METADATA
 from daskprep.sources import partitions
 from daskprep.sources.balance import balanced_weights
 from daskprep.sources.partitions.progress import Progress
-from daskprep.storage import Folder, Manifest, read_manifest
+from daskprep.storage import Folder
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
-from daskprep.storage.manifest import MANIFEST, NEXT
+from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import BlockLocation
-from daskprep.storage.security import require_safe, require_safe_url
 
-_Key = tuple[str, str]
+_Key = tuple[int, str]
 _Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
-"""Media and cache of each output, by split and output; sent to workers."""
+"""Media and cache of each output, by number of the split and output; sent to workers."""
 
 _COUNTED_ROWS = 1 << 20
-# Files and folders that a version has before its manifest is written.
-_UNFINISHED_FILES = frozenset({METADATA, "receipts", "scratch"})
 
 
-def open_single(root: Folder, base_dir: str | None, *, trusted: bool, digest: str | None = None) -> Dataset:
-    """Open the dataset in the folder `root`; raise ConfigError or IncompleteDatasetError if it has no manifest.
-
-    `base_dir` is the folder of relative media paths; None: the folder recorded at the write. If its manifest does not
-    have the `digest`, but the next one has, that is opened.
-    """
-    if not trusted:
-        remedy = ", or open the dataset with trusted=True if you trust its author"
-        require_safe("pyarrow", remedy)
-        if not root.is_local and not root.is_process_local:
-            require_safe_url(root.url.partition("://")[0], remedy)
-    manifest = read_manifest(root)
-    if manifest is None:
-        raise _missing_dataset_error(root)
-    if digest not in (None, manifest.digest) and (following := read_manifest(root, NEXT)) is not None:
-        manifest = following if following.digest == digest else manifest
-    dataset_class = FoldedDataset if manifest.settings.get("folds") else Dataset
-    dataset = dataset_class(root, manifest, base_dir, trusted=trusted)
-    try:
-        for name in dataset.state_entries:
-            dataset.files.read(name)
-    except CorruptDatasetError:
-        # The dataset may have been written again after its manifest was read.
-        current = read_manifest(root)
-        if current is None or current.to_bytes() == manifest.to_bytes():
-            raise
-        return open_single(root, base_dir, trusted=trusted, digest=digest)
-    dataset.files.entry(METADATA)
-    return dataset
+def open_single(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+    """Return the dataset in a folder, without appended parts, as `open_segment`."""
+    return as_dataset([open_segment(root, base_dir, trusted=trusted)])
 
 
-def _missing_dataset_error(root: Folder) -> Exception:
-    """Return the error for a folder without a manifest: ConfigError, or IncompleteDatasetError after a failed write."""
-    unfinished = [name for name in root.children() if _UNFINISHED_FILES & set((root / name).children())]
-    if not unfinished:
-        is_file = root.is_local and Path(root.path).is_file()
-        if is_file:
-            return ConfigError(
-                f"{root.url} is a file, not a dataset: use Preprocessor.load for a saved Preprocessor, or fit_write "
-                "for rows"
-            )
-        return ConfigError(f"no dataset at {root.url}: check the path, or write one there")
-    return IncompleteDatasetError(
-        f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(unfinished)}; "
-        "run the write again to resume it"
-    )
-
-
-def _reopen(
-    root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
-) -> Dataset:
-    """Open an unpickled dataset; ConfigError if it was written again since it was pickled."""
-    dataset = open_single(root, base_dir, trusted=trusted, digest=digest)
-    # Pickles of older versions have no digest.
-    if dataset.version != version or digest not in (None, dataset.digest):
-        raise ConfigError(
-            f"the dataset at {root.url} is not the one that was pickled (version {dataset.version}, not "
-            f"{version}, or other files under the same name): it was written again; open it again"
-        )
-    return dataset
+def as_dataset(segments: Sequence[Segment], state: Segment | None = None) -> Dataset:
+    """Return the dataset of segments, of all folds if it is a cross-validation."""
+    return (FoldedDataset if segments[0].manifest.settings.get("folds") else Dataset)(segments, state)
 
 
 class Dataset(DatasetMethods, StoredDataset):
@@ -141,14 +83,14 @@ class Dataset(DatasetMethods, StoredDataset):
     10001
     """
 
-    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
-        super().__init__(root, manifest, base_dir, trusted=trusted)
-        self.splits = {name: Split(self, name) for name in manifest.layout.rows}
+    def __init__(self, segments: Sequence[Segment], state: Segment | None = None) -> None:
+        super().__init__(segments, state)
+        self.splits: dict[str, Split] = {name: Split(self, name) for name in self.layout.rows}
         self.timings: Mapping[str, float] | None = None
         self.repaired: list[Damage] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
+        return type(self), (self.segments, self._state)
 
     if not TYPE_CHECKING:  # else type checkers would accept any attribute
 
@@ -238,10 +180,10 @@ class Dataset(DatasetMethods, StoredDataset):
         folder = None if cache_dir is None else Folder.open(cache_dir)
         with partitions.use_client(client), partitions.on_workers(workers, None), Progress(progress) as progress_bar:
             names = [splits] if isinstance(splits, str) else self.splits if splits is None else dict.fromkeys(splits)
-            outputs = self._media_outputs(columns)
+            outputs, chosen = self._media_outputs(columns), [one for name in names for one in self[name].joined]
             media = {
-                (name, output): (self[name].media(output), self[name].cache(output, folder, cache_limit))
-                for name in names
+                (number, output): (one.media(output), one.cache(output, folder, cache_limit))
+                for number, one in enumerate(chosen)
                 for output in outputs
             }
             if partitions.is_distributed() and any(cache.parent.is_process_local for _, cache in media.values()):
@@ -251,7 +193,7 @@ class Dataset(DatasetMethods, StoredDataset):
             for _, cache in media.values():
                 cache.prepare()
             tasks = [
-                (key, self[key[0]].block(key[1], block), block)
+                (key, chosen[key[0]].block(key[1], block), block)
                 for key, (_, cache) in media.items()
                 for block in sorted(set(range(cache.blocks)) - set(cache.present()))
             ]
@@ -275,6 +217,10 @@ class Dataset(DatasetMethods, StoredDataset):
 
         With `unused`, remove only caches that no loader of this dataset version uses.
         """
+        for one in self.datasets:
+            one._clear_cache(unused)
+
+    def _clear_cache(self, unused: bool) -> None:
         cache = self.root / CACHE_FOLDER
         if names := cache.children():
             used = {split.cache(one.name).name for split in self.splits.values() for one in self.layout.cells if unused}
@@ -292,7 +238,10 @@ class Dataset(DatasetMethods, StoredDataset):
 
         Files next to manifest.json, such as a README, are ignored.
         """
-        return find_damage(self.root, self.manifest)
+        damages = [(one.root.url, bad) for one in self.segments for bad in find_damage(one.root, one.manifest)]
+        if len(self.segments) == 1:
+            return [bad for _, bad in damages]
+        return [Damage(f"{url}/{bad.file}", bad.problem) for url, bad in damages]
 
     def verify(self) -> None:
         """Read every byte; raise `CorruptDatasetError` with the first files that are damaged."""

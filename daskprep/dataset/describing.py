@@ -129,7 +129,7 @@ def _find_marks(split: Any, arrays: Mapping[str, np.ndarray]) -> dict[tuple[int,
     marks: dict[tuple[int, str], str] = {}
     start = 0
     for part in split.joined:
-        if (imputed := part.dataset.missing_cells) is not None:
+        if (imputed := part.dataset.segments[0].missing_cells) is not None:
             marks |= {(start + row, name): kind for owner, row, name, kind in imputed if owner == split.name}
         else:
             features = ((name, feature, part.dataset.learned[name]) for name, feature in part.dataset.features.items())

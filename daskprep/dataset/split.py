@@ -96,6 +96,7 @@ def split_by_block(rows: RowSelection, block_rows: int) -> Iterator[BlockSelecti
 
 
 _MAX_NAMED = 20
+_NO_ROWS = np.empty(0, np.int64)
 _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables
 
 
@@ -147,14 +148,25 @@ class Split(SplitMethods):
         rows = describe_rows(self)
         return describe_split(self.dataset.url, self.layout, self.dataset.manifests, self.name, rows).html()
 
-    @property
+    @cached_property
     def joined(self) -> tuple[Split, ...]:
-        """Splits of the single datasets: the split itself, unless several datasets are read as one."""
-        return (self,)
+        """The splits of the segments: the split itself, unless several segments are read as one."""
+        if len(self.dataset.segments) == 1:
+            return (self,)
+        return tuple(one.splits[self.name] for one in self.dataset.datasets if self.name in one.splits)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Cumulative numbers of blocks and rows up to the end of each segment (segments, 2)."""
+        return np.cumsum([(one.layout.blocks(one.name), len(one)) for one in self.joined], axis=0)
 
     def locate_block(self, block: int) -> tuple[Split, int]:
-        """Return the split of the single dataset that contains a block, and the block number in that split."""
-        return self, block
+        """Return the split of the segment that contains a block, and the block number in that split."""
+        if len(self.joined) == 1:
+            return self.joined[0], block
+        ends = self._ends[:, 0]
+        index = int(np.searchsorted(ends, block, side="right"))
+        return self.joined[index], block - (int(ends[index - 1]) if index else 0)
 
     @property
     def layout(self) -> Layout:
@@ -162,9 +174,28 @@ class Split(SplitMethods):
         return self.dataset.layout
 
     @property
+    def _stored_layout(self) -> Layout:
+        """The layout of all stored rows of a single segment, deleted ones as well."""
+        return self.dataset.manifest.layout
+
+    @cached_property
+    def _hidden(self) -> Integers:
+        """Positions of the deleted rows of a single segment among the stored ones."""
+        [segment, *others] = self.dataset.segments
+        return _NO_ROWS if others else segment.hidden.get(self.name, _NO_ROWS)
+
+    @cached_property
+    def _block_numbers(self) -> Integers:
+        """Numbers of the stored blocks with rows that are not deleted."""
+        deleted = np.bincount(
+            self._hidden // self._stored_layout.block_rows, minlength=self._stored_layout.blocks(self.name)
+        )
+        return np.flatnonzero(np.diff(self._stored_layout.starts(self.name)) > deleted)
+
+    @property
     def block_row_counts(self) -> tuple[int, ...]:
         """Number of rows of each block; empty if only the last block may have less than `block_rows`."""
-        return ()
+        return tuple(np.diff(self.layout.starts(self.name)).tolist()) if len(self._hidden) else ()
 
     @property
     def columns(self) -> list[str]:
@@ -240,6 +271,29 @@ class Split(SplitMethods):
 
     def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the selected rows of the outputs into `arrays`, by output name."""
+        if self.joined[0] is not self:
+            numbers, indices = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
+            for index in np.unique(indices).tolist():
+                split, positions = self.joined[index], np.flatnonzero(indices == index)
+                own_rows: RowSelection = numbers[positions] - (self._ends[index, 1] - len(split))
+                if isinstance(rows, range):
+                    own_rows = range(own_rows[0], own_rows[-1] + 1)
+                for name, values in split._read([output.name for output in outputs], own_rows).items():
+                    arrays[name][positions] = values
+            return
+        self._fill_stored(outputs, self._find_stored(rows), arrays)
+
+    def _find_stored(self, rows: RowSelection) -> RowSelection:
+        """Return the positions of rows among the stored ones: a row moves by the number of deleted rows before it."""
+        if not len(self._hidden):
+            return rows
+        numbers = np.asarray(rows, np.int64)
+        moved = numbers + np.searchsorted(self._hidden - np.arange(len(self._hidden)), numbers, side="right")
+        is_range = isinstance(rows, range) and len(rows) and moved[-1] - moved[0] == len(rows) - 1
+        return range(int(moved[0]), int(moved[-1]) + 1) if is_range else moved
+
+    def _fill_stored(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
+        """Write selected stored rows of a single segment into `arrays`."""
         folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
@@ -252,7 +306,7 @@ class Split(SplitMethods):
         def fill(selection: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
             """Write the rows of one block of an array or media output into its array."""
             output, block, source_rows, target_rows = selection
-            location, array = self.block(output.name, block), arrays[output.name]
+            location, array = self._locate(output.name, block), arrays[output.name]
             # Scattered rows need the full block, from which they are selected.
             target = array[target_rows] if isinstance(target_rows, slice) else None
             if output.stores_cells:
@@ -269,7 +323,7 @@ class Split(SplitMethods):
         if scalars:
             map_in_threads(fill_scalars, self._select_row_groups(rows), local=local)
         others = [output for output in outputs if output.stores_cells or not output.is_scalar]
-        blocks = list(split_by_block(rows, self.layout.block_rows))
+        blocks = list(split_by_block(rows, self._stored_layout.block_rows))
         map_in_threads(fill, [(output, *one) for output in others for one in blocks], local=local)
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
@@ -287,7 +341,7 @@ class Split(SplitMethods):
         row_groups = [
             (split.dataset.files.folder, row_group, [split.output(output.name) for output in outputs])
             for split in self.joined
-            for row_group, _, _ in split._select_row_groups(range(len(split)))
+            for row_group in split._list_tables()
         ]
         tables = map_in_threads(lambda one: read_table(*one), row_groups, local=self.is_local)
         return pa.concat_tables(tables, promote_options="permissive")  # ids of grown vocabularies may be wider
@@ -334,6 +388,12 @@ class Split(SplitMethods):
     @property
     def arrays(self) -> zarr.Group:
         """The non-scalar outputs, as a read-only Zarr group."""
+        if len(self.dataset.segments) > 1:
+            raise self.dataset.single_dataset_error("arrays")
+        if len(self._hidden):
+            raise ConfigError(
+                f"{self.dataset.url} has deleted rows, which its Zarr arrays still contain: use read() or to_dask()"
+            )
         folder = f"{self.name}/arrays.zarr"
         # Zarr reads a missing chunk as zeros, and Zarr metadata have no checksum.
         self.dataset.files.check_sizes(folder)
@@ -345,7 +405,7 @@ class Split(SplitMethods):
 
     def _check_zarr(self) -> None:
         """Raise CorruptDatasetError for altered metadata, or sizes in chunk headers, that zarr would not detect."""
-        for name, expected in self.layout.metadata_files(self.name).items():
+        for name, expected in self._stored_layout.metadata_files(self.name).items():
             try:
                 is_same = json.loads(self.dataset.files.read(name)) == json.loads(expected)
             except (ValueError, RecursionError):
@@ -372,6 +432,10 @@ class Split(SplitMethods):
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         """Return lazy Dask arrays by output, with one chunk per block; None: all outputs."""
+        if self.joined[0] is not self:
+            names = [output.name for output in self._select_outputs(columns)]
+            split_arrays = [split.to_dask(names) for split in self.joined]
+            return {name: partitions.concatenate_arrays([arrays[name] for arrays in split_arrays]) for name in names}
         numbers = range(self.layout.blocks(self.name))
         rows = [len(self.layout.block_range(self.name, number)) for number in numbers]
         return {
@@ -409,13 +473,23 @@ class Split(SplitMethods):
 
     def block(self, output: str, block: int) -> BlockLocation:
         """Return the location of a block of an output: file, row group or chunk, and number of rows."""
-        one, rows = self.output(output), len(self.layout.block_range(self.name, block))
-        part, within = divmod(block, self.layout.part_blocks)
+        if not len(self._hidden):
+            return self._locate(output, block)
+        number = int(self._block_numbers[block])
+        location, start = self._locate(output, number), number * self._stored_layout.block_rows
+        first, stop = np.searchsorted(self._hidden, (start, start + location.rows)).tolist()
+        hidden = tuple((self._hidden[first:stop] - start).tolist())
+        return dataclasses.replace(location, rows=location.rows - len(hidden), hidden=hidden)
+
+    def _locate(self, output: str, block: int) -> BlockLocation:
+        """Return the location of a stored block of a single segment, with its deleted rows."""
+        one, layout = self.output(output), self._stored_layout
+        rows, (part, within) = len(layout.block_range(self.name, block)), divmod(block, layout.part_blocks)
         if one.is_scalar or one.stores_cells:
-            file = self.layout.table_file(self.name, part)
+            file = layout.table_file(self.name, part)
             return BlockLocation(file, self.dataset.files.entry(file), rows, (within,))
-        number, chunk = (part, within) if self.layout.sharded else (block, 0)
-        file = self.layout.array_file(self.name, one, number)
+        number, chunk = (part, within) if layout.sharded else (block, 0)
+        file = layout.array_file(self.name, one, number)
         return BlockLocation(file, self.dataset.files.entry(file), rows, chunk=chunk)
 
     def media(self, output: str) -> MediaBlocks:
@@ -459,11 +533,18 @@ class Split(SplitMethods):
                 self._contents[output] = digest_content(self.media(output), blocks)
         return self._contents[output]
 
+    def _list_tables(self) -> list[BlockLocation]:
+        """Return the locations of all rows in tables: of tables, or of blocks if rows are deleted."""
+        if len(self._hidden):
+            return [self.block(ROW_ID.name, block) for block in range(self.layout.blocks(self.name))]
+        return [row_groups for row_groups, _, _ in self._select_row_groups(range(len(self)))]
+
     def _select_row_groups(
         self, rows: RowSelection
     ) -> Iterator[tuple[BlockLocation, slice | Integers, slice | Integers]]:
-        """Yield, for each table, the row groups with selected rows, their positions there, and in the result."""
-        size, part_blocks = self.layout.block_rows, self.layout.part_blocks
+        """Yield, for each table, the row groups with selected stored rows, their positions there, and in the result."""
+        layout = self._stored_layout
+        size, part_blocks = layout.block_rows, layout.part_blocks
         for part, source_rows, target_rows in split_by_block(rows, size * part_blocks):
             if isinstance(source_rows, slice):
                 groups = list(range(source_rows.start // size, -(-source_rows.stop // size)))
@@ -473,8 +554,10 @@ class Split(SplitMethods):
                 needed = np.unique(source_rows // size)
                 groups = needed.tolist()
                 within = np.searchsorted(needed, source_rows // size) * size + source_rows % size
-            row_count = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
-            file = self.layout.table_file(self.name, part)
+            row_count = sum(
+                len(self._stored_layout.block_range(self.name, part * part_blocks + group)) for group in groups
+            )
+            file = layout.table_file(self.name, part)
             yield BlockLocation(file, self.dataset.files.entry(file), row_count, tuple(groups)), within, target_rows
 
     # -- names

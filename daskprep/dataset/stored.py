@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import io
+import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from daskprep.columns.deferred.decoders import MediaDecoder
 from daskprep.columns.deferred.reader import MediaReader
 from daskprep.columns.display import format_count
 from daskprep.columns.vocabulary import Vocabulary
+from daskprep.dataset.segments import Segment
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.arrays import decode_arrays
@@ -31,9 +32,15 @@ from daskprep.rows.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
 from daskprep.storage.local_files import NOT_REGULAR_FILE
-from daskprep.storage.manifest import CHECKSUM_READ_BYTES, MANIFEST, NEXT, DuplicateRows, LossCounts, MissingCell
-from daskprep.storage.reading import REMEDY, VersionFiles
-from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_bounded_table
+from daskprep.storage.manifest import (
+    CHECKSUM_READ_BYTES,
+    MANIFEST,
+    NEXT,
+    DuplicateRows,
+    LossCounts,
+    add_losses,
+    part_folder,
+)
 from daskprep.storage.threads import map_in_threads
 
 _MAX_NAMED = 5
@@ -128,31 +135,53 @@ class Metadata(dict[str, Any]):
 class StoredDataset:
     """Base class of `Dataset` with the parts that its splits use: files, layout, features and fitted state."""
 
-    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
-        """Set the root folder, manifest and files of a dataset; `base_dir` is the folder of relative media paths."""
-        self.root = root
-        self.manifest = manifest
-        self.base_dir = base_dir
-        self.trusted = trusted
-        self.files = VersionFiles(root / manifest.version, manifest.files)
+    splits: Mapping[str, Any]
+
+    def __init__(self, segments: Sequence[Segment], state: Segment | None = None) -> None:
+        """Read segments as one, with the fitted state of one of them, which has all tokens; None: of the last."""
+        self.segments = tuple(segments)
+        self._state = state or segments[-1]
+        first, self.files = segments[0], self._state.files
+        self.root, self.manifest = first.root, first.manifest
+        self.base_dir, self.trusted = first.base_dir, first.trusted
+
+    @cached_property
+    def datasets(self) -> tuple[Self, ...]:
+        """The rows of each write as a dataset: of those that are opened as one, and of each append."""
+        return (self,) if len(self.segments) == 1 else tuple(type(self)([one]) for one in self.segments)
+
+    @cached_property
+    def _stored(self) -> Self:
+        """The dataset with rows that are deleted, but still stored."""
+        if not any(one.hidden for one in self.segments):
+            return self
+        segments = [dataclasses.replace(one, hidden={}) for one in self.segments]
+        return type(self)(segments, segments[self.segments.index(self._state)])
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether segments are of several datasets, not parts of one."""
+        parts = [(self.root / part_folder(number)).path for number in range(1, len(self.segments))]
+        return [one.root.path for one in self.segments[1:]] != parts
 
     @property
     def url(self) -> str:
-        return self.root.url
+        return ", ".join(one.root.url for one in self.segments) if self.is_joined else self.root.url
 
     @property
     def version(self) -> str:
-        return self.manifest.version
+        return ", ".join(one.manifest.version for one in self.segments)
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
-        return self.manifest.digest
+        """SHA-256 of the manifests, which identify the contents; a later write may use the same version name."""
+        digests = [one.digest for one in self.segments]
+        return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
     @property
     def manifests(self) -> list[Manifest]:
-        """Manifests of the files: one, unless several datasets are read as one."""
-        return [self.manifest]
+        """Manifests of the files, one of each segment."""
+        return [one.manifest for one in self.segments]
 
     @property
     def file_entries(self) -> list[tuple[str, FileEntry]]:
@@ -166,8 +195,9 @@ class StoredDataset:
         None if rows were not compared: in datasets of an older version, with a single split, with cross-fitted
         features, with appended parts, and after rows were deleted.
         """
-        duplicates = self.manifest.duplicates
-        return None if duplicates is None or len(self.manifests) > 1 else dict(duplicates)
+        [*others, segment] = self.segments
+        is_known = segment.manifest.duplicates is not None and not others and not segment.hidden
+        return dict(segment.manifest.duplicates or {}) if is_known else None
 
     @property
     def missing_counts(self) -> Mapping[str, Mapping[str, int]] | None:
@@ -189,7 +219,12 @@ class StoredDataset:
     @property
     def loss_counts(self) -> Mapping[str, LossCounts] | None:
         """The counts behind `losses`, by split, feature and cause, missing cells of all features included."""
-        return self.manifest.loss_counts()
+        totals: dict[str, LossCounts] = {}
+        for one in self.segments:
+            if (counts := one.loss_counts) is None:
+                return None
+            totals |= {split: add_losses(totals.get(split, {}), own) for split, own in counts.items()}
+        return totals
 
     def losses(self) -> pd.DataFrame | None:
         """Return the number of cells whose encoding lacks information of the cell, by feature, split and cause.
@@ -214,20 +249,18 @@ class StoredDataset:
         left_out = count_left_out(self.features, self.rejects(), sum(rows.values()))
         return tabulate_losses(self.features, self.learned, counts, rows, left_out)
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
-        return self.manifest.layout
+        """Rows and blocks of all segments; only the layout of each manifest locates files."""
+        if len(self.segments) == 1:
+            return self.segments[0].layout
+        return Layout.concatenate([one.layout for one in self.segments], self._state.layout.outputs)
 
-    @property
-    def missing_cells(self) -> tuple[MissingCell, ...] | None:
-        """Missing and unreadable cells of the first rows of each split; None of older datasets, without this record."""
-        return self.manifest.missing_cells
-
-    @property
-    def state_entries(self) -> dict[str, FileEntry]:
-        """Entries of the files with the fitted state; datasets with equal entries have equal states."""
-        entries = self.files.entries.items()
-        return {name: entry for name, entry in entries if name == METADATA or name.startswith("vocab/")}
+    def single_dataset_error(self, call: str) -> ConfigError:
+        """Return the error for a `call` that only a single dataset supports."""
+        return ConfigError(
+            f"{call} needs a single dataset, not {len(self.segments)} ({self.url}): use one of dataset.datasets"
+        )
 
     @cached_property
     def metadata(self) -> Metadata:
@@ -345,10 +378,12 @@ class StoredDataset:
         return decode_arrays(self.features, self.learned, arrays)
 
     def rejects(self) -> pa.Table:
-        """Return the rows that could not be used, with "row_id", "column" and "reason"."""
-        if REJECTS not in self.files.entries:
-            return REJECTS_SCHEMA.empty_table()
-        try:
-            return read_bounded_table(io.BytesIO(self.files.read(REJECTS)), REJECTS_SCHEMA)
-        except CorruptDatasetError as error:
-            raise CorruptDatasetError(f"{self.files.folder.url}/{REJECTS} cannot be used: {error}; {REMEDY}") from error
+        """Return the rows that could not be used, with "row_id", "column" and "reason".
+
+        If several datasets are opened as one, "dataset" is the index of the one whose source has the row.
+        """
+        tables = [one.rejects() for one in self.segments]
+        if len(tables) == 1:
+            return tables[0]
+        numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        return pa.concat_tables(tables).add_column(0, "dataset", pa.array(numbers))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from daskprep.columns.parametrized import check_is_fitted
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.dataset import open_single
-from daskprep.dataset.joined import GrownDataset
 from daskprep.dataset.options import WriteOptions
 from daskprep.dataset.writing import Options, on_workers
 from daskprep.dataset.writing.append import append_source
@@ -98,7 +97,7 @@ def append(
         recipe = dataclasses.replace(recipe, split=split, on_findings=on_findings)
         grown = append_source(dataset, recipe, take_sample(source, prep.sample, prep.sample_seed), root, chosen)
         prep._set_learned(prep.features_, join_ranges(prep.learned_, grown.learned))
-    if grown is not dataset and isinstance(grown, GrownDataset):
+    if grown is not dataset:
         prep._warn_about_losses(grown.datasets[-1], fitted=False)
     return grown
 

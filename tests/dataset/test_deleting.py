@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
-from daskprep.dataset import Dataset, filtered
+from daskprep.dataset import Dataset, segments
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.storage import Folder, manifest
 from daskprep.storage.manifest import read_versions
@@ -343,7 +343,7 @@ def test_rows_deleted_between_killed_purges_are_removed(tmp_path, monkeypatch, s
         dataset = dp.open_dataset(path)
         dataset.verify()
         assert dataset["train"].read("n")["n"].tolist() == [*{*range(12)} - {2, 5}, *{*range(100, 112)} - {107}], number
-        assert not {2.0, 5.0, 107.0} & {row for one in dataset.datasets for row in one.stored["train"].read("n")["n"]}
+        assert not {2.0, 5.0, 107.0} & {row for one in dataset.datasets for row in one._stored["train"].read("n")["n"]}
         assert not list(path.rglob("next.json")), number
         lists = {state[1] for state in read_versions(dataset.root).states if state}
         assert {file.name for file in path.glob("deleted-*")} == lists, number
@@ -469,14 +469,14 @@ def test_list_of_deleted_rows_is_read_in_any_order(tmp_path, monkeypatch):
     _, dataset = written(tmp_path / "a.dp", parts=2)
     dataset.delete(range(0, ROWS, 3), part=0).delete(range(5, 90), part=1)
     [_, name] = sorted((file.stat().st_mtime_ns, file.name) for file in (tmp_path / "a.dp").glob("deleted-*"))
-    hidden = filtered.read_deleted(dataset.root, name[1], 2)
+    hidden = segments.read_deleted(dataset.root, name[1], 2)
     table = pq.read_table(tmp_path / "a.dp" / name[1])
     mixed = table.take(np.random.default_rng(0).permutation(np.repeat(np.arange(len(table)), 2)))
-    monkeypatch.setattr(filtered, "read_bounded_table", lambda *_: mixed)
-    for one, two in zip(hidden, filtered.read_deleted(dataset.root, name[1], 2), strict=True):
+    monkeypatch.setattr(segments, "read_bounded_table", lambda *_: mixed)
+    for one, two in zip(hidden, segments.read_deleted(dataset.root, name[1], 2), strict=True):
         assert one.keys() == two.keys()
         assert all(np.array_equal(one[split], two[split]) for split in one)
-    assert filtered.encode_deleted(hidden)[0] == name[1]
+    assert segments.encode_deleted(hidden)[0] == name[1]
 
 
 def test_receipt_of_earlier_version_is_completed(tmp_path, monkeypatch):

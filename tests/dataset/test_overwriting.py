@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.dataset import Dataset
-from daskprep.dataset import dataset as dataset_module
+from daskprep.dataset import Dataset, segments
 from daskprep.dataset.writing import versions
 from daskprep.errors import ConfigError, CorruptDatasetError
 
@@ -80,7 +79,7 @@ def test_running_epoch_yields_old_rows_or_raises(tmp_path):
 
 def test_opening_during_overwrite_returns_new_version(tmp_path, monkeypatch):
     write(tmp_path / "a.dp", 0)
-    read, writes = dataset_module.read_manifest, [200.0, 100.0]
+    read, writes = segments.read_manifest, [200.0, 100.0]
 
     def read_manifest(root: Any) -> Any:
         found = read(root)
@@ -88,7 +87,7 @@ def test_opening_during_overwrite_returns_new_version(tmp_path, monkeypatch):
             write(tmp_path / "a.dp", writes.pop())
         return found
 
-    monkeypatch.setattr(dataset_module, "read_manifest", read_manifest)
+    monkeypatch.setattr(segments, "read_manifest", read_manifest)
     found = dp.open_dataset(tmp_path / "a.dp")
     assert not writes
     assert found["train"].read("x")["x"][0] == 200

@@ -17,7 +17,7 @@ import numpy as np
 
 import daskprep as dp
 from daskprep.dataset import Dataset, Split
-from daskprep.dataset.joined import find_differences
+from daskprep.dataset.opening import find_differences
 from daskprep.errors import (
     ConfigError,
     ContractError,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
-from daskprep.dataset.joined import JoinedDataset
 from daskprep.dataset.writing import adding, deleting, versions
 from daskprep.features.base import Contract
 from daskprep.features.parameter_values import make_features
@@ -68,17 +67,6 @@ def receipts_are_trusted() -> Any:
     return patch.object(deleting, "purge_rows", trust)
 
 
-def joined_datasets_are_nested() -> Any:
-    """Keep grown datasets among the parts of several datasets that are read as one."""
-    join = JoinedDataset.__init__
-
-    def nest(self: JoinedDataset, datasets: Any, grown: Any) -> None:
-        join(self, datasets, grown)
-        self.datasets = tuple(datasets)
-
-    return patch.object(JoinedDataset, "__init__", nest)
-
-
 def added_features_ignore_weights() -> Any:
     return patch.object(adding, "make_features", lambda specs, targets, weight: make_features(specs, targets))
 
@@ -115,7 +103,6 @@ MUTATIONS = (
     labels_are_invented,
     keys_of_states_are_renamed,
     receipts_are_trusted,
-    joined_datasets_are_nested,
     added_features_ignore_weights,
     indicators_take_other_columns,
     spellings_are_other_files,

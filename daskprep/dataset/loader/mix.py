@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from numbers import Rational, Real
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from torch.utils.data import get_worker_info
 
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Dataset, Split
-from daskprep.dataset.joined import JoinedDataset, JoinedSplit, find_differences
 from daskprep.dataset.loader.batch_iterator import check_state
 from daskprep.dataset.loader.loader import Loader
 from daskprep.dataset.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.dataset.loader.order import Schedule
+from daskprep.dataset.opening import find_differences
 from daskprep.dataset.options import BatchOptions, SharedOptions, check_count, list_options
 from daskprep.errors import ConfigError, check_names, did_you_mean, warn
 from daskprep.features.base import all_outputs
@@ -32,15 +32,15 @@ _DIGEST_DIGITS = 16
 _STREAMS = 8  # fewer than for a loader, because all sources together have several times as many
 
 
-class MixSplit(JoinedSplit):
+class MixSplit(Split):
     """The splits of all sources of a mix, read as one, with the outputs that they have in common."""
 
     def __init__(self, sources: Mapping[str, Split], names: Sequence[str]) -> None:
         """Concatenate the splits of `sources`; `names` are the outputs, which are encoded alike."""
         self.sources = dict(sources)
         self.names = tuple(names)
-        datasets = [cast("Dataset", one.dataset) for one in self.sources.values()]
-        super().__init__(JoinedDataset(datasets, datasets[0]), "mix")
+        datasets = [one.dataset for one in self.sources.values()]
+        super().__init__(Dataset([segment for one in datasets for segment in one.segments], datasets[0]._state), "mix")
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return MixSplit, (self.sources, self.names)

@@ -19,10 +19,11 @@ from daskprep.columns.display import format_count, join_names
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Dataset
 from daskprep.dataset.dataset import open_single
-from daskprep.dataset.filtered import REJECTED, FilteredDataset, StoredSplit
-from daskprep.dataset.joined import open_folder
+from daskprep.dataset.opening import open_folder
+from daskprep.dataset.segments import REJECTED
+from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
-from daskprep.dataset.writing.deleting import editable_root, stored_parts
+from daskprep.dataset.writing.deleting import editable_root
 from daskprep.dataset.writing.encoded import EncodedOrCells
 from daskprep.dataset.writing.memory import on_workers, plan_source
 from daskprep.dataset.writing.parts import NewFile, encode_part
@@ -67,7 +68,7 @@ def add_output(dataset: Dataset, name: str, feature: Feature | str, rows: Any, o
     with root.lock():
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
-        parts = stored_parts(current)
+        parts = current._stored.datasets
         rules = read_recipe(current)
         features = match_folds_to_split(
             make_features({name: feature}, [], current.metadata.get("weight")), rules.split, rules.fit_on
@@ -237,7 +238,7 @@ def _find_members(current: Dataset, stored: Dataset, *, by_position: bool) -> _M
     Deleted rows, and the places of rows that were purged, are not in a dataset.
     """
     deleted, is_purged = [_NO_ROWS], False
-    hidden = current.hidden if isinstance(current, FilteredDataset) else {}
+    hidden = current.segments[0].hidden
     rejects = stored.rejects()[ROW_ID.name].to_numpy()
     rows = sum(stored.manifest.layout.rows.values())
     splits = np.full(rows if by_position else int(rejects.max(initial=-1)) + 1, DROPPED, np.uint8)
@@ -260,7 +261,7 @@ def _read_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:
     for name, rows in stored.manifest.layout.rows.items():
         for start in range(0, rows, _READ_ROWS):
             positions = range(start, min(start + _READ_ROWS, rows))
-            yield name, start, StoredSplit(stored, name)._read(ROW_ID.name, positions)[ROW_ID.name]
+            yield name, start, stored[name]._read(ROW_ID.name, positions)[ROW_ID.name]
 
 
 def _offset(stored: StoredDataset, split: str) -> int:
@@ -284,7 +285,7 @@ class _ComputedSource(Source):
     def read_rows(self, partition: int, columns: list[str]) -> pa.Table:
         name, block = self.blocks[partition]
         rows = self.stored.manifest.layout.block_range(name, block)
-        decoded = self.stored.decode(StoredSplit(self.stored, name)._read(self.inputs, rows))
+        decoded = self.stored.decode(self.stored[name]._read(self.inputs, rows))
         if absent := [one for one in columns if one not in self.computed and one not in decoded]:
             raise ColumnError(
                 f'add: the feature learns from column "{absent[0]}", but the decoded rows have '
@@ -362,7 +363,7 @@ def _join(stored: Dataset, added: Dataset, members: _Members, *, by_position: bo
         for name in layout.rows:
             if added.layout.matrices:
                 yield from itertools.starmap(NewFile, layout.metadata_files(name).items())
-            yield from _encode_files(StoredSplit(stored, name), layout, added, members, by_position=by_position)
+            yield from _encode_files(stored[name], layout, added, members, by_position=by_position)
 
     losses = None
     # With copies of rows, or after rows were purged, the losses of the added feature have other numbers of cells.
@@ -389,7 +390,7 @@ def _gather(added: Dataset, members: _Members, ids: Integers) -> dict[str, np.nd
 
 
 def _encode_files(
-    split: StoredSplit, layout: Layout, added: Dataset, members: _Members, *, by_position: bool
+    split: Split, layout: Layout, added: Dataset, members: _Members, *, by_position: bool
 ) -> Iterator[NewFile]:
     """Yield the files of a split that have added outputs: its tables, if some are scalars, and chunks or shards."""
     name, new = split.name, added.layout

@@ -7,9 +7,8 @@ from itertools import chain
 from typing import Any
 
 from daskprep.dataset import Dataset
-from daskprep.dataset.dataset import open_single
-from daskprep.dataset.joined import GrownDataset
-from daskprep.dataset.writing.deleting import current_parts, listed_versions, stored_parts
+from daskprep.dataset.segments import open_segment
+from daskprep.dataset.writing.deleting import listed_versions
 from daskprep.dataset.writing.versions import (
     Options,
     Recipe,
@@ -32,12 +31,12 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
     the next call continues or replaces.
     """
     roll_forward(root)
-    parts = stored_parts(dataset)
+    parts = dataset.manifests
     record = resolved_record(source_record(source, options))
-    records = [resolved_record(part.manifest.source) for part in parts]
-    is_purged = None in listed_versions(root, parts).states
+    records = [resolved_record(part.source) for part in parts]
+    is_purged = None in listed_versions(root, dataset).states
     if record is not None and record in records:
-        finish_cleaning(root, parts[0].manifest)
+        finish_cleaning(root, parts[0])
         has_them = f"has these rows already{', but those that purge removed' * is_purged}"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
         return dataset
@@ -58,13 +57,12 @@ def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder
             )
     folder = root / part_folder(len(parts))
     write_again(recipe, source, folder, options)
-    part = open_single(parts[0].root / part_folder(len(parts)), None, trusted=True)
-    versions = listed_versions(root, parts)
-    state = versions.states[-1]
-    versions = Versions((*versions.digests, part.digest), (*versions.states, (len(parts) + 1, state and state[1])))
-    root.write(APPENDED, versions.to_bytes())
-    finish_cleaning(root, parts[0].manifest)
-    return GrownDataset([*current_parts(dataset), part], part)
+    part = open_segment(dataset.root / part_folder(len(parts)), None, trusted=True)
+    versions = listed_versions(root, dataset)
+    state, digests = versions.states[-1], (*versions.digests, part.manifest.digest)
+    root.write(APPENDED, Versions(digests, (*versions.states, (len(parts) + 1, state and state[1]))).to_bytes())
+    finish_cleaning(root, parts[0])
+    return Dataset([*dataset.segments, part])
 
 
 def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[tuple[Any, ...]]:

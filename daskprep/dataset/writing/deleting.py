@@ -17,18 +17,16 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.columns.permutation import Integers
-from daskprep.dataset import Dataset, FoldedDataset, GrownDataset
-from daskprep.dataset.filtered import (
+from daskprep.dataset import Dataset, FoldedDataset
+from daskprep.dataset.opening import open_folder
+from daskprep.dataset.segments import (
     REJECTED,
-    FilteredDataset,
     HiddenRows,
-    StoredSplit,
     encode_deleted,
     read_deleted,
     sort_distinct,
     visible_cells,
 )
-from daskprep.dataset.joined import JoinedDataset, open_folder
 from daskprep.dataset.writing.encoded import EncodedOrCells, take
 from daskprep.dataset.writing.parts import NewFile, encode_part
 from daskprep.dataset.writing.redacting import find_lost_tokens, kept_fields, redacted_state
@@ -66,13 +64,13 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
     with root.lock():
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
-        parts = stored_parts(current)
+        parts = current._stored.datasets
         if part not in (*range(len(parts)), *([None] if len(parts) == 1 else [])):
             raise ConfigError(
                 f"delete: part={part!r}: {root.url} has {len(parts)} parts, each with rows from 0: pass part=0 to "
                 f"{len(parts) - 1} for the rows of one of them"
             )
-        hidden = [dict(one.hidden) if isinstance(one, FilteredDataset) else {} for one in current_parts(current)]
+        hidden = [dict(one.hidden) for one in current.segments]
         ids_and_positions = _find_rows(parts[part or 0], ids)
         known = np.concatenate([_NO_ROWS, *(numbers for numbers, _ in ids_and_positions.values())])
         if len(unknown := np.setdiff1d(ids, known)):
@@ -88,7 +86,7 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
         if (name, data) == before:
             return current
         root.write(name, data)
-        versions = listed_versions(root, parts)
+        versions = listed_versions(root, current)
         states = (*versions.states, (len(parts), name))
         root.write(APPENDED, dataclasses.replace(versions, states=states).to_bytes())
         return open_folder(root, dataset.base_dir, trusted=dataset.trusted)
@@ -99,30 +97,18 @@ def editable_root(dataset: Dataset, call: str) -> Folder:
     if isinstance(dataset, FoldedDataset):
         change = "with this feature" if call == "add" else "without these rows"
         raise ConfigError(f"{dataset.url} has folds, so {call} is not possible: write it again {change}")
-    if isinstance(dataset, JoinedDataset) and not isinstance(dataset, GrownDataset):
+    if dataset.is_joined:
         raise dataset.single_dataset_error(f"{call}()")
-    root = dataset.datasets[0].root if isinstance(dataset, GrownDataset) else dataset.root
+    root = dataset.root
     if _PART_FOLDER.fullmatch(root.path.rpartition("/")[2]):
         raise ConfigError(f"{root.url} is a part of a dataset: open the whole, and call {call} there")
     return root
 
 
-def current_parts(dataset: Dataset) -> Sequence[Dataset]:
-    """Return the parts of a dataset, without their deleted rows."""
-    return dataset.datasets if isinstance(dataset, GrownDataset) else (dataset,)
-
-
-def stored_parts(dataset: Dataset) -> list[Dataset]:
-    """Return the parts of a dataset, with the rows that are deleted but stored."""
-    return [one.stored if isinstance(one, FilteredDataset) else one for one in current_parts(dataset)]
-
-
-def listed_versions(root: Folder, parts: Sequence[Dataset]) -> Versions:
-    """Return the versions of a dataset with these stored parts; without a list of them, each part adds a version."""
-    versions = read_versions(root)
-    if versions is None or versions.digests[0] != parts[0].digest:
-        versions = Versions.of_parts([one.digest for one in parts])
-    return versions
+def listed_versions(root: Folder, dataset: Dataset) -> Versions:
+    """Return the versions of a dataset; without a list of them, each part adds a version."""
+    versions, digests = read_versions(root), [one.digest for one in dataset.manifests]
+    return Versions.of_parts(digests) if versions is None or versions.digests[0] != digests[0] else versions
 
 
 def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, Integers]]:
@@ -151,8 +137,8 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
     with root.lock():
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
-        parts = stored_parts(current)
-        versions = listed_versions(root, parts)
+        parts = current._stored.datasets
+        versions = listed_versions(root, current)
         count, deleted = versions.states[-1] or (len(parts), None)
         hidden = read_deleted(root, deleted, count)
         stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
@@ -171,7 +157,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         kept = {state[1] for state in versions.states if state is not None}
         root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
-        finish_cleaning(root, stored_parts(current)[0].manifest)  # a killed write may have left rows
+        finish_cleaning(root, current.manifest)  # a killed write may have left rows
         current.clear_cache(unused=True)
         receipt: dict[str, Any] = {
             "row_ids": [[] for _ in parts],
@@ -275,7 +261,7 @@ def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tup
     Return its manifest, and by file that differs the SHA-256 "before" and "after".
     """
     old = part.manifest
-    removed = [*part.state_entries] if state else []
+    removed = [*part.segments[0].state_entries] if state else []
     digests = {name: {"before": hashlib.sha256(part.files.read(name)).hexdigest()} for name in removed}
 
     def list_files() -> Iterator[NewFile]:
@@ -301,7 +287,7 @@ def _changed_files(part: Dataset, rows: HiddenRows) -> Iterator[NewFile]:
     for name in rows.keys() & part.splits.keys():
         numbers = rows[name] // (layout.block_rows * layout.part_blocks)
         for number in np.unique(numbers).tolist():
-            positions, stored = rows[name][numbers == number], StoredPart(StoredSplit(part, name), number)
+            positions, stored = rows[name][numbers == number], StoredPart(part[name], number)
             read = functools.partial(_read_without, stored, positions - stored.range.start)
             yield from encode_part(layout, name, number, read, blocks=set((positions // layout.block_rows).tolist()))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from daskprep.dataset import Dataset
-from daskprep.dataset.filtered import StoredSplit
+from daskprep.dataset.split import Split
 from daskprep.dataset.writing.encoded import EncodedOrCells
 from daskprep.dataset.writing.parts import NewFile, write_file
 from daskprep.dataset.writing.versions import SCRATCH, Recipe, next_version
@@ -39,7 +39,7 @@ def read_recipe(dataset: Dataset) -> Recipe:
 class StoredPart:
     """The stored rows of a part of a split."""
 
-    def __init__(self, split: StoredSplit, number: int) -> None:
+    def __init__(self, split: Split, number: int) -> None:
         self.split, self.range = split, split.layout.part_range(split.name, number)
 
     @cached_property

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from daskprep.dataset import Damage, Dataset, FoldedDataset, GrownDataset, open_dataset
+from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.writing.job import FoldedJob, WriteJob
 from daskprep.dataset.writing.rewriting import read_recipe
 from daskprep.dataset.writing.versions import (
@@ -289,17 +289,7 @@ def repair(
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, damages = Folder.open(path, storage_options), dataset.damaged()
-    if isinstance(dataset, GrownDataset):
-        folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.datasets)))]
-        damages_by_part = [part.damaged() for part in dataset.datasets]
-        if frame is not None and sum(map(bool, damages_by_part)) > 1:
-            raise ConfigError(
-                f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair "
-                "the dataset without frame, or restore the files from a copy"
-            )
-        for part, folder, own_damages in zip(dataset.datasets, folders, damages_by_part, strict=True):
-            _repair(part, folder, own_damages, frame, progress, storage_options)
-    elif isinstance(dataset, FoldedDataset):
+    if isinstance(dataset, FoldedDataset):
         for number in range(dataset.folds):
             fold_folder = f"{dataset.version}/{FOLD_PREFIX}{number}"
             if any(damage.file.startswith(f"{fold_folder}/") for damage in damages):
@@ -309,7 +299,15 @@ def repair(
             check_committed(root, dataset.manifest)
             clean(root, dataset.manifest)
     else:
-        _repair(dataset, root, damages, frame, progress, storage_options)
+        folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.segments)))]
+        damages_by_part = [part.damaged() for part in dataset.datasets]
+        if frame is not None and sum(map(bool, damages_by_part)) > 1:
+            raise ConfigError(
+                f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair "
+                "the dataset without frame, or restore the files from a copy"
+            )
+        for part, folder, own_damages in zip(dataset.datasets, folders, damages_by_part, strict=True):
+            _repair(part, folder, own_damages, frame, progress, storage_options)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
     dataset.repaired = damages
