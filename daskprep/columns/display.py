@@ -216,13 +216,11 @@ class Table:
     chart: Callable[[Any], Markup] | None = None  # shown on cards before the text of an item's last cell
 
     def rows(self, max_rows: int) -> list[Row]:
-        """Return the header, rows, and the number of further items."""
         rows = [self.header, *map(self.row, islice(self.items, max_rows))]
         more = len(self.items) - max_rows
         return [*rows, (f"and {format_count(more, f'more {self.noun}')}",)] if more > 0 else rows
 
     def html(self) -> Markup:
-        """Return an HTML table with right-aligned columns of numbers."""
         header, *body = self.rows(_MAX_HTML_ROWS)
         columns = list(zip_longest(*body, fillvalue=""))
         are_numbers = (any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell) for cells in columns)
@@ -241,7 +239,6 @@ class Description:
     tables: Sequence[Table]
 
     def text(self, width: int | None = None) -> str:
-        """Return text with aligned columns, wrapped to a width."""
         lines = list(self.lines)
         for table in self.tables:
             rows = table.rows(_MAX_TEXT_ROWS)
@@ -250,7 +247,6 @@ class Description:
         return "\n".join(lines)
 
     def html(self) -> Markup:
-        """Return a self-contained HTML card, with every value escaped."""
         first, *other_lines = (element("div", line) for line in self.lines)
         title = element("div", first, style="font-weight:600")
         is_long = sum(min(len(table.items), _MAX_HTML_ROWS) for table in self.tables) > _MAX_PRINTED_ROWS

@@ -167,7 +167,6 @@ def bool_values(array: pa.Array) -> Mask:
 
 
 def _unpack_bits(bits: pa.Buffer, offset: int, count: int) -> Mask:
-    """Return `count` bits of a buffer, from the bit `offset` on."""
     unpacked = np.unpackbits(np.frombuffer(bits, u8)[offset >> 3 : (offset + count + 7) >> 3], bitorder="little")
     return unpacked.view(bool)[offset & 7 : (offset & 7) + count]
 

@@ -61,7 +61,6 @@ def load_model(package: str, path: str, stamp: object, cache_only: bool) -> Pret
 
 
 def _load_sentencepiece(path: str) -> PretrainedModel:
-    """Return the model of a sentencepiece file."""
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)
@@ -74,7 +73,6 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:
-    """Return the model of a tokenizer.json, with its padding."""
     backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
@@ -102,7 +100,6 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
-    """Return the model of a name on the Hugging Face Hub."""
     try:
         load = import_package("transformers").AutoTokenizer.from_pretrained
     except MissingPackageError as error:

@@ -332,7 +332,6 @@ class Custom(RowTokenizer):
             raise ConfigError('Pass the function itself as the tokenizer, in place of "custom"')
 
     def parameters(self) -> dict[str, Any]:
-        """Return the parameters with source and closure of the function."""
         function = self.function
         cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
         try:  # without source code, the address in `repr` identifies the function, so that it never hits a cache
@@ -385,7 +384,6 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _load_english(lemmatize: bool) -> Any:
-    """Return spaCy's blank English pipeline, or its model for lemmas."""
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")

@@ -381,7 +381,6 @@ class Vocabulary:
         return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
 
     def contains(self, dictionary: pa.Array) -> np.ndarray:
-        """Return a mask of the tokens that are in the vocabulary."""
         return self.find_ids(dictionary) >= 0
 
     def find_ids(self, dictionary: pa.Array) -> np.ndarray:
@@ -392,7 +391,6 @@ class Vocabulary:
         return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
 
     def extend(self, tokens: pa.StringArray) -> Vocabulary:
-        """Return a vocabulary with further tokens of frequency 0."""
         frequencies = np.concatenate([self.frequencies, np.zeros(len(tokens), np.int64)])
         return Vocabulary(pa.concat_arrays([self.tokens, tokens]), frequencies, self.specials)
 

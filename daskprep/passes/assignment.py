@@ -59,12 +59,10 @@ class Assignment:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that split and balance read."""
         return assignment_columns(self.split, self.balance)
 
     @functools.cached_property
     def dropping(self) -> dict[str, Contract]:
-        """The features that may drop rows."""
         if self.learned is None:
             return select_dropping_features(self.features)
         return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}

@@ -122,7 +122,6 @@ class CheckResult:
         return {**head, "findings": findings, "unchecked": unchecked}
 
     def has(self, severity: Severity) -> bool:
-        """Return whether there is a finding of this severity, or of a higher one."""
         return any(severity in ("warning", one.severity) for one in self.findings)
 
     def raise_for(self, severity: Severity) -> None:

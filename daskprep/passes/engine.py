@@ -65,7 +65,6 @@ class PartitionReader:
     parser: Parser = field(default_factory=Parser)
 
     def work(self, one: Pass, contexts: partitions.Arguments) -> partitions.Work:
-        """Return the work of a pass on all partitions."""
         # A table without columns loses its number of rows when it is pickled.
         columns = self.parser.columns(one.features, one.columns) or self.source.columns[:1]
         return partitions.Work(self.source, map_table, columns, (self.parser, one), contexts)

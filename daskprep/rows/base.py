@@ -93,7 +93,6 @@ class RowEncoder(ABC):
             self.fill = math.nan
 
     def require_labels(self) -> None:
-        """Remove the fill value of a target if a missing label drops its row."""
         if self.params.missing_value_strategy == "drop_row":
             self.fill = None
 

@@ -454,7 +454,6 @@ class DateParameters(Parameters):
             yield to_float(full_units) + to_float(elapsed - full_units * unit) / unit
 
     def _date_table(self, rows: np.ndarray) -> np.ndarray:
-        """Return the columns of dates as a float32 array."""
         columns = self._date_columns(
             rows.astype(np.int64),
             lambda numbers: numbers.astype(np.float32),

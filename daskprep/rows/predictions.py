@@ -36,7 +36,6 @@ class PredictionOptions:
     probabilities: bool = False
 
     def check(self, decoders: Mapping[str, OutputDecoder]) -> None:
-        """Raise ConfigError if an option does not fit the targets."""
         if not decoders:
             raise ConfigError("no feature is a target, so there is nothing to predict: pass targets= to Preprocessor")
         for option in ("logits", "probabilities"):
@@ -81,7 +80,6 @@ class OutputDecoder(ABC):
         """Set the attributes that `decode_rows` uses, from the parameters and the learned state."""
 
     def error(self, message: str, kind: type[DaskprepError] = ConfigError) -> DaskprepError:
-        """Return an error that names the target."""
         return kind(f'target "{self.name}": {message}')
 
     def unsupported_error(self, unless: str = "") -> DaskprepError:

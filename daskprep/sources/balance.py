@@ -74,7 +74,6 @@ class Balance(Parametrized, ABC):
 
     @property
     def columns(self) -> list[str]:
-        """Columns that census and repeats read."""
         return [self.column]
 
     def validate(self) -> None:
@@ -105,7 +104,6 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
-        """Return the number of rows of each class after balancing."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.

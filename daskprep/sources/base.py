@@ -56,7 +56,6 @@ class FileFragment(Fragment):
     kind: ClassVar[str]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the file or of its folders' names."""
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with explain_read_errors(self.file, self.kind):
@@ -81,7 +80,6 @@ class JoinedFragment(Fragment):
 
     @classmethod
     def from_fragments(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
-        """Return the fragment of these fragments in order."""
         rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
         return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))
@@ -186,7 +184,6 @@ class Source:
 
     @functools.cached_property
     def npartitions(self) -> int:
-        """The number of partitions."""
         return len(self.row_counts or ())
 
     @functools.cached_property
@@ -196,7 +193,6 @@ class Source:
 
     @property
     def fragments(self) -> Sequence[Fragment]:
-        """One fragment for each partition."""
         counts: Sequence[int | None] = self.row_counts or [None] * self.npartitions
         return [FunctionFragment(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(counts)]
 

@@ -276,7 +276,6 @@ def cell_kind(cells: np.ndarray) -> str:
 
 
 def _is_missing(cells: np.ndarray) -> np.ndarray:
-    """Return a mask of missing values: None, NaN, NaT and pandas.NA."""
     with decimal.localcontext(_NO_TRAPS):
         return pd.isna(cells)
 
@@ -353,7 +352,6 @@ class Cells:
     first_row: int | None  # row number of the first cell; None if unknown, as in a Dask partition
 
     def to_arrow(self) -> pa.Array:
-        """Return the cells as an Arrow array."""
         missing = _is_missing(self.values)
         try:
             return self._convert(missing)
@@ -367,7 +365,6 @@ class Cells:
             ) from error
 
     def _convert(self, missing: np.ndarray) -> pa.Array:
-        """Return the cells as an Arrow array by their kind."""
         if self.kind == "missing":
             return pa.nulls(len(self.values))
         if self.kind == "refused":

@@ -63,7 +63,6 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns as text, with nulls and numbers converted."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
@@ -326,7 +325,6 @@ class Dialect:
         return blank_out_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
-        """Raise ConfigError for invalid options."""
         self._check_numbers()
         if not is_valid_utf8(self.null_values):
             raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")

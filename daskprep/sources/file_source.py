@@ -235,7 +235,6 @@ def read_files(
 def _plan_delimited(
     texts: Sequence[TextFile], dialect: Dialect, fragment_bytes: int
 ) -> tuple[CommonSchema, list[DelimitedFragment]]:
-    """Return the columns of CSV files and their fragments."""
     fragments_by_file = for_each_file(lambda text: plan_delimited(text, dialect, fragment_bytes), texts)
     if dialect.header is not None and (
         problem := describe_suspicious_header(texts[0], fragments_by_file[0][0].dialect)
@@ -255,7 +254,6 @@ def _plan_delimited(
 def _plan_json(
     texts: Sequence[TextFile], fragment_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> tuple[CommonSchema, list[JsonFragment]]:
-    """Return the columns of JSON files and their fragments."""
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, fragment_bytes), texts)))
     spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
     keep = spool if has_room(spool.path, sum(fragment.nbytes for fragment in untyped)) else None

@@ -87,7 +87,6 @@ class PandasSource(Source):
 
     @property
     def partition_bytes(self) -> int:
-        """Estimated bytes of a partition in memory."""
         rows = len(self.frame)
         total = int(self.frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)

@@ -76,7 +76,6 @@ class JsonFragment(FileFragment):
     kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns that were kept, or that Arrow or Python parses."""
         if self.parsed is not None and self.parsed.exists():  # workers may not share the folder
             with pa.OSFile(str(self.parsed)) as file:
                 parsed_rows = pa.ipc.open_stream(file).read_all()
@@ -142,7 +141,6 @@ class JsonFragment(FileFragment):
                 raise self._bad_line_error(number, line, f"it is nested more than {_MAX_LEVELS} levels deep")
 
     def _parse_table(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
-        """Return the table that Arrow parses."""
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
             return (schema or pa.schema([])).empty_table()
         options = pa_json.ParseOptions(
@@ -156,7 +154,6 @@ class JsonFragment(FileFragment):
         return parse_in_blocks(parse, data, _PARSED_BYTES)
 
     def _iterate_objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
-        """Yield the objects parsed by Python."""
         for number, line in enumerate(data.to_pybytes().split(b"\n")):
             if not line.strip():
                 continue

@@ -80,7 +80,6 @@ class File:
             )
 
     def open(self, **options: Any) -> Any:
-        """Return a seekable binary file."""
         if self.is_local:
             return pa.memory_map(self.path)
         handle = call_with_retries(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
@@ -150,7 +149,6 @@ def find_files(
 def _expand_path(
     user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
 ) -> list[File]:
-    """Return the files of one path, glob, folder or URL."""
     filesystem, root = open_filesystem(user_path, options)
     filesystem.invalidate_cache()  # fsspec caches listings, which may be stale
     info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
@@ -176,7 +174,6 @@ def _expand_path(
 def _list_folder(
     filesystem: Any, root: str, user_path: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
-    """Return the data files in a folder."""
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.find(root, detail=True)) or {}
     inner = {path: path[len(root) :].lstrip("/") for path in infos}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
@@ -288,7 +285,6 @@ class Spool:
         return str, (self.path,)
 
     def write(self, name: str, table: pa.Table) -> Path:
-        """Write a table to an Arrow IPC file, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
             open_output(append) as out,

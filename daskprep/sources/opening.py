@@ -107,7 +107,6 @@ class ComposedSource(FragmentListSource):
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the first source, with the column `SPLIT`."""
         return self._first.schema.append(pa.field(SPLIT, pa.string()))
 
 
@@ -239,7 +238,6 @@ def prepare_partition(frame: pd.DataFrame, function: Prepare, partition_info: An
 def _read_prepared(
     function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of the function's result for a partition."""
     frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
     result = apply_function(function, frame, f"partition {partition}")
     if missing := [column for column in columns if column not in result]:

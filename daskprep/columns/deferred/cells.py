@@ -204,7 +204,6 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
-    """Return whether a struct type has fields of media."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -234,7 +233,6 @@ def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
 
 
 def _to_numpy(samples: pa.Scalar) -> Any:
-    """Return a list scalar as a NumPy array."""
     if not samples.is_valid:
         return None
     if _is_list_type(samples.values.type):

@@ -47,7 +47,6 @@ class MediaDecoder:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of a decoded row."""
         shape: tuple[int, ...] = self.recipe.shape
         return shape
 

@@ -86,7 +86,6 @@ class MediaReader:
 
     @cached_property
     def _roots(self) -> tuple[Folder, ...]:
-        """Folders with allowed files, without symbolic links."""
         folders = () if self.base is None else (self.base, *self.extra_bases)
         for folder in folders:
             check_trusted_path(folder, "The folder")
@@ -95,7 +94,6 @@ class MediaReader:
         return tuple(map(_resolve_links, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _locate(self, path: str) -> Folder:
-        """Return the location of a file that is allowed."""
         if not path or "\0" in path:
             raise MediaError(f"{path!r} is not a path")
         if self.base is None and self.dataset is None:
@@ -116,7 +114,6 @@ class MediaReader:
         )
 
     def _open(self, path: str) -> Folder:
-        """Return the location of an absolute path or URL."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -152,7 +149,6 @@ class MediaReader:
             raise MediaError(f"{location.path}: {os.strerror(error.errno).lower()}") from error
 
     def _read_remote(self, location: Folder) -> bytes:
-        """Return the bytes of a remote file, with retries."""
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
         except MediaError:

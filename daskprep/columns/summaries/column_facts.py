@@ -62,7 +62,6 @@ class ColumnFacts(Summary):
 
     @property
     def present(self) -> int:
-        """Number of cells with a value."""
         return self.rows - self.missing
 
     @property

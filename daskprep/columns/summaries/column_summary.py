@@ -68,7 +68,6 @@ class Rejects(Summary):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The sample texts in row order."""
         return tuple(text for _, text in self.samples)
 
     def __mul__(self, times: int) -> Rejects:

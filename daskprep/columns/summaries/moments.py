@@ -161,7 +161,6 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return count, exact sum and sum of squares of finite values."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):
@@ -221,7 +220,6 @@ class WeightedMoments(Moments):
         return self.total / (self.weights << UNIT_BITS) if self.weights else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the deviation; `ddof` is subtracted from the number of rows."""
         if self.count <= ddof or not self.weights:
             return math.nan
         numerator = (self.squares * self.weights - self.total * self.total) * self.count

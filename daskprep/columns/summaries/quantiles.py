@@ -101,12 +101,10 @@ class Lengths(Summary):
 
     @property
     def total(self) -> int:
-        """Number of items of all lists together."""
         return int(self.lengths @ self.counts)
 
     @property
     def max(self) -> int:
-        """Number of items of the longest list, 0 without lists."""
         return int(self.lengths[-1]) if len(self.lengths) else 0
 
     def limit(self, least: int) -> int:
@@ -121,7 +119,6 @@ class Lengths(Summary):
         return float(interpolate(self.lengths[lower].astype(float), self.lengths[upper].astype(float), weight))
 
     def add(self, length: int, times: int) -> Lengths:
-        """Return this histogram with `times` more lists of `length` items."""
         return self + Lengths.of(np.array([length])) * times
 
     def __add__(self, other: Lengths) -> Lengths:
@@ -153,7 +150,6 @@ class Range(Summary):
 
     @property
     def empty(self) -> bool:
-        """Whether there are no values."""
         return self.min > self.max
 
     def __add__(self, other: Range) -> Range:
@@ -209,7 +205,6 @@ class Quantiles(Summary):
         return float(self.quantiles(np.array(fraction)))
 
     def quantiles(self, fractions: np.ndarray) -> np.ndarray:
-        """Return the quantiles at fractions from 0 to 1."""
         if not len(self.keys):
             return np.full(fractions.shape, math.nan)
         lower, upper, weight = locate_quantiles(self.counts, fractions)
@@ -250,7 +245,6 @@ class Quantiles(Summary):
         return low if self.exact else low / 2 + high / 2
 
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the lower and the upper end of each bucket."""
         return self._edges(self.keys)
 
     def __add__(self, other: Quantiles) -> Quantiles:

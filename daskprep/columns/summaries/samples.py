@@ -74,7 +74,6 @@ class DistinctValues(Summary):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the summary has all distinct values."""
         return len(self.hashes) < _MAX_VALUES
 
     @property
@@ -144,7 +143,6 @@ class PixelSums(Summary):
 
     @classmethod
     def of(cls, images: np.ndarray, *, by_pixel: bool) -> PixelSums:
-        """Summarize uint8 images of shape (images, channels, height, width)."""
         sums = images.sum(axis=0 if by_pixel else (0, 2, 3), dtype=np.int64)
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 

@@ -327,7 +327,6 @@ class TokenCounts(Summary):
         return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
-        """Return the most frequent token, or None."""
         tokens, _ = self.rank(most_common=1)
         value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
         return value

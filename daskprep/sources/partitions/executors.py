@@ -118,7 +118,6 @@ class ThreadExecutor(PartitionExecutor):
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, request: PartitionRequest) -> Any:
-        """Return the result of a request, computed on this thread."""
         job, work = self.job, self.job.work
         if self._graph is None:
             table = work.source._read(request.number, work.columns)
@@ -168,7 +167,6 @@ class ClusterExecutor(PartitionExecutor):
         return max(1, sum(threads.values()))
 
     def submit(self, request: PartitionRequest) -> Future[Any]:
-        """Send the tasks of a request; earlier requests have priority."""
         outer: Future[Any] = Future()
         keys, layer = self._layer(request)
         futures = self._get(layer, keys, priority=-request.sequence_number)

@@ -122,7 +122,6 @@ def local_workers(
 
 
 def _has_scheduler() -> bool:
-    """Return whether a scheduler was chosen."""
     is_chosen = any(dask.config.get(name, None) is not None for name in ("scheduler", "pool", "num_workers"))
     if is_chosen or active_client() is not None or multiprocessing.current_process().name != "MainProcess":
         return True
@@ -337,7 +336,6 @@ def compute(
 
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
-    """Return the results of `keys`, computed by a scheduler."""
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)

@@ -53,7 +53,6 @@ class _FoldSplitter(Splitter):
         return self.k if self.fold is None else 0
 
     def validate(self) -> None:
-        """Raise ConfigError if `k` or `fold` is out of range."""
         super().validate()
         if not (is_integer(self.k) and 2 <= self.k <= self.max_folds):
             raise self._error("k", f"an integer from 2 to {self.max_folds}", "For example, use k=5.")
@@ -119,13 +118,11 @@ class KFold(_FoldSplitter):
         return parameters
 
     def validate(self) -> None:
-        """Raise ConfigError if `time` is combined with `stratify` or `group`."""
         super().validate()
         if self.time is not None and (self.stratify or self.group):
             raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Return counts of the kept rows by group, class or time."""
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -282,13 +279,11 @@ class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
         return 0 if self.fold is not None else 1 + self.k * (1 + (self.gap is not None) + (self.window is not None))
 
     def validate(self) -> None:
-        """Raise ConfigError if `window` is not longer than `gap`."""
         super().validate()
         if self.window is not None and self._nanoseconds("window") <= self._nanoseconds("gap"):
             raise self._error("window", "longer than `gap`", 'For example, use `window="90 days", gap="7 days"`.')
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        """Return each partition's assignment to segments."""
         order = TimeOrder.of(self, censuses, read_again)
         rows = order.rows
         if not rows:

@@ -94,7 +94,6 @@ class RandomAssignment:
         return self._positions(table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     def is_train(self, rows: int) -> Mask:
-        """Return a mask of the training rows of `rows` kept rows."""
         return self._positions(rows) < self.ends[TRAIN]
 
     def _positions(self, rows: int) -> Integers:
@@ -165,7 +164,6 @@ class StratifiedSplit(Splitter):
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
-        """Return each partition's assignment."""
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:
@@ -243,7 +241,6 @@ class FixedAssignment:
     first_row: int  # row number of the partition's first row, for messages
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split named by each cell."""
         codes, names = encode_classes(table, self.column)
         known = pa.array(list(_SPLIT_NAMES), pa.large_string())
         indices = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)

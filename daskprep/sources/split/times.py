@@ -81,7 +81,6 @@ class TimeSplitter(Splitter):
         return None
 
     def validate(self) -> None:
-        """Raise ConfigError for an invalid format or duration."""
         super().validate()
         time_format = self.datetime_format
         if time_format is not None and not (isinstance(time_format, str) and "%" in time_format):
@@ -112,7 +111,6 @@ class TimeSplitter(Splitter):
         return parameters
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        """Return counts of the kept rows by time, and of unreadable times."""
         return self._census_of_series({}, table, keep)
 
     def _census_of_series(self, groups: Mapping[str | None, bool], table: pa.Table, keep: Mask | None) -> TimeCounts:
@@ -192,7 +190,6 @@ class DatetimeSplit(TimeSplitter):
         return None if self.gap is None else f"less than {self.gap} after the end of the previous split"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
-        """Return each partition's assignment; warn of empty splits."""
         order = TimeOrder.of(self, censuses, read_again)
         ends = self._ends(order.rows)
         cuts = order.cut(ends, self.divide_times)
@@ -337,7 +334,7 @@ class SeriesOrder:
 
     @classmethod
     def find_faults(cls, orders: Sequence[SeriesOrder], unit: str, name: str) -> dict[str, str]:
-        """Return what is irregular in the times of all partitions, in their order, and its remedy."""
+        """Return the irregularities in the times of all partitions, in their order, each with its remedy."""
         faults = {}
         across = cls._steps_across(orders)
         if late := sum(one.late for one in orders) + int(np.count_nonzero(across < 0)):
