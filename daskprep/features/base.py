@@ -206,6 +206,10 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {}
     missing_value_strategy: Any
     fill_value: Any
+    # Whether values are the weights of rows.
+    _weighs_rows: ClassVar[bool] = False
+    # Whether ordered values are seconds since 1970, so that later rows follow on the range of the fit.
+    _follows_time: ClassVar[bool] = False
     # Whether cells are positions in the images of another column.
     _is_in_images: ClassVar[bool] = False
     # Whether the fit opens a sample of the files, so that losses are estimates.
@@ -310,6 +314,15 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     @property
     def _counts_tokens(self) -> bool:
         """Whether a vocabulary has tokens of the rows, to rename."""
+        return False
+
+    def _is_cut(self, tokens: int) -> bool:
+        """Return whether a vocabulary with this number of tokens may lack tokens of the training rows."""
+        return False
+
+    @property
+    def _lists_filled(self) -> bool:
+        """Whether cells that are filled are among the rejects."""
         return False
 
     @property

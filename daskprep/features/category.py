@@ -217,6 +217,9 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     def _counts_tokens(self) -> bool:
         return self.order is None and self.hash_buckets is None
 
+    def _is_cut(self, tokens: int) -> bool:
+        return self.min_frequency is not None or tokens == self.most_common
+
     @property
     def _grows(self) -> bool:
         return self._counts_tokens and self.transform_to == "ids" and not self.oov_buckets

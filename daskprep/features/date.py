@@ -158,6 +158,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
 
     kind = "date"
     semantic_type = "dates"
+    _follows_time = True
     _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     def check(self) -> None:

@@ -280,6 +280,10 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return None
         return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
 
+    @property
+    def _lists_filled(self) -> bool:
+        return self.on_error == "fill"
+
     def _explain_drop(self, cell: Any) -> str:
         path = cell["path"]
         name = "bytes in memory" if path is None else redact_url(path)

@@ -470,6 +470,9 @@ class Text(TextParameters, Sequence):
     def counts_documents(self) -> bool:
         return self.compute_idf
 
+    def _is_cut(self, tokens: int) -> bool:
+        return super()._is_cut(tokens) or tokens == self.char_most_common
+
     @property
     def outputs(self) -> tuple[str, ...]:
         return ("_word", "_char") if self.level == "both" else ("",)

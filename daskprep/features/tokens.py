@@ -277,6 +277,10 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         tokenizer = self.make_tokenizer()
         return tokenizer.model is None and not isinstance(tokenizer, Subwords)
 
+    def _is_cut(self, tokens: int) -> bool:
+        is_limited = self.min_frequency is not None or tokens == getattr(self, "most_common", None)
+        return is_limited or isinstance(self.make_tokenizer(), Subwords)  # without counts of words
+
     def fingerprint(self) -> str:
         return self.make_tokenizer().digest()
 

@@ -39,6 +39,7 @@ class Weight(Feature[Moments, LearnedWeight]):
 
     kind = "weight"
     semantic_type = "numbers"
+    _weighs_rows = True
     # `parse` rejects missing weights, so that none is ever filled.
     missing_value_strategy = "fill_with_const"
     fill_value = 1.0

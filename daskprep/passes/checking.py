@@ -37,7 +37,6 @@ from daskprep.storage.checkpoint import checkpointable
 
 FORMAT, FORMAT_VERSION = "daskprep-check", 1
 Severity = Literal["error", "warning"]
-_SUBWORDS = ("bpe", "wordpiece", "unigram")  # their vocabularies have no counts of words
 ByBin = Literal["all", "sample"] | None
 _MIN_SAMPLE = 1_024
 _RARE = 2  # training rows of a value that another sample may well lack
@@ -309,7 +308,7 @@ def _compare(name: str, feature: Contract, learned: Learned, tally: CellTally) -
         pair = known.counts, counts
         if known.ordered:
             yield _compare_range(name, feature, known, counts, tally.range)
-            if _is_date(feature):  # rows of a day or a month are always distributed differently
+            if feature._follows_time:  # rows of a day or a month are always distributed differently
                 continue
             pair = _join_ends(known.counts), _join_ends(counts)
         shift = compare_counts(*pair, ordered=known.ordered, candidates=known.candidates)
@@ -334,7 +333,7 @@ def _compare_range(
     """
     low, high = known.edges[0], known.edges[-1]
     above, far_above, width = counts[-1], high, high - low
-    if _is_date(feature):
+    if feature._follows_time:
         far_above += _DECADE
         is_apart = counts[-1] == counts.sum() and extent.min - high > max(width, _MONTH)
         above = above if is_apart or extent.max - far_above > width else 0
@@ -368,13 +367,9 @@ def _name_bins(feature: Contract, known: TrainingCounts, event: int) -> str:
     return f"is from {edges[event]} to {edges[event + 1]}"
 
 
-def _is_date(feature: Contract) -> bool:
-    return feature.semantic_type == "dates"
-
-
 def _format(feature: Contract, value: float) -> str:
     """Return a number, or a date in seconds since 1970, as text."""
-    if not _is_date(feature):
+    if not feature._follows_time:
         return format_number(value)
     return str(np.datetime64(int(value), "s")).replace("T", " ").removesuffix(" 00:00:00")
 
@@ -390,10 +385,8 @@ def _count_rare(feature: Contract, learned: Learned) -> int | None:
     rare = sum(int(part[part <= _RARE].sum()) for part in counts)
     if vocabularies and (known := feature._training_counts(learned)):
         return rare + known["values"].unknown
-    limits = [getattr(feature, name, None) for name in ("most_common", "char_most_common")]
-    is_cut = any(len(part) in limits or not part.any() for part in counts)
-    is_cut |= getattr(feature, "min_frequency", None) is not None or getattr(feature, "tokenizer", "") in _SUBWORDS
-    return None if is_cut or not counts else min(rare, learned.rows)
+    is_cut = not counts or any(feature._is_cut(len(part)) or not part.any() for part in counts)
+    return None if is_cut else min(rare, learned.rows)
 
 
 def _find_unlearned(feature: Contract, learned: Learned) -> Iterator[str]:

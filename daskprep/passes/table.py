@@ -279,7 +279,7 @@ def summarize_columns(
     if masks and not (decodable := np.all(masks, axis=0)).all():
         row_subsets = [np.flatnonzero(decodable) if rows is None else rows[decodable[rows]] for rows in row_subsets]
     columns: dict[str, Any] = {}
-    weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
+    weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one._weighs_rows), None)
     all_side_columns = SideColumns(table.select(learning_columns(features)), None, weights)
     shared_side_columns = [all_side_columns if rows is None else all_side_columns.take(rows) for rows in row_subsets]
     for name, feature in features.items():

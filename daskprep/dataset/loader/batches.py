@@ -53,7 +53,7 @@ def select_outputs(
         targets = _select_names(options.targets, all_names, check)
         names += [name for name in targets if name not in names]
     is_single = isinstance(options.targets, str) or (options.targets is None and len(targets) == 1)
-    weight = next((name for name, feature in features.items() if feature.kind == "weight" and name in names), None)
+    weight = next((name for name, feature in features.items() if feature._weighs_rows and name in names), None)
     return names, BatchFormat(tuple(targets), is_single, options.transform, weight, options.to == "numpy")
 
 
