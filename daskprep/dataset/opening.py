@@ -15,6 +15,8 @@ from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.storage import Folder, read_manifest
 from daskprep.storage.manifest import APPENDED, Versions, part_folder, read_versions
 
+_MAX_CHARACTERS = 60  # of a value in a message
+
 
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -143,10 +145,10 @@ def _choose_grown(first: Dataset, other: Dataset) -> Dataset:
         for grown, origin in ((other, first), (first, other)):
             if all(state.extends(origin.learned[name]) for name, state in grown.learned.items()):
                 return grown
-        difference = next(find_differences(one, two), "metadata.json")
+        difference = next(find_differences(one, two), "metadata.json differs")
     raise ConfigError(
         f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
-        f"(they differ in {difference}); write both with the same fitted Preprocessor"
+        f"({difference}); write both with the same fitted Preprocessor"
     )
 
 
@@ -155,11 +157,13 @@ def _without_learned(features: Any) -> dict[str, Any]:
 
 
 def find_differences(one: Any, two: Any, key_path: str = "") -> Iterator[str]:
-    """Yield the dotted keys of nested mappings where the values differ, with both values."""
+    """Yield a text such as "split.seed is 1, not 2" for each dotted key of nested mappings with other values."""
     if isinstance(one, Mapping) and isinstance(two, Mapping):
         for key in {**one, **two}:
-            yield from find_differences(one.get(key), two.get(key), f"{key_path}.{key}")
-    elif isinstance(one, Mapping) or isinstance(two, Mapping):
-        yield f"{key_path[1:]}, which only one has"
+            yield from find_differences(one.get(key), two.get(key), f"{key_path}.{key}" if key_path else f"{key}")
     elif one != two:
-        yield f"{key_path[1:]}: {one!s:.60} and {two!s:.60}"
+        own, other = (
+            text if len(text := repr(value)) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+            for value in (one, two)
+        )
+        yield f"{key_path} is {own}, not {other}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep.columns.display import format_count
+from daskprep.dataset.opening import find_differences
 from daskprep.dataset.options import Options
 from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.features import Feature, Learned
@@ -272,8 +273,8 @@ def roll_forward(root: Folder) -> None:
         part.remove(NEXT)  # last: while it exists, the next call cleans
 
 
+_PARAMETERS = ("split", "balance", "targets", "weight", "sample", "sample_seed", "fit_on")
 _MAX_LISTED = 3
-_MAX_CHARACTERS = 60
 
 
 def describe_differences(
@@ -284,14 +285,22 @@ def describe_differences(
     with suppress(FileNotFoundError, ValueError):  # a damaged file is reported when the dataset is read
         stored = json.loads((root / committed.version).read(METADATA))
     requested = json.loads(json.dumps(recipe.describe(None)))
-    messages = [
-        *_compare_sources(committed.source, source),
-        *_compare_features(stored.get("features", {}), requested["features"]),
-        *_compare_parameters(
-            stored, requested, ("split", "balance", "targets", "weight", "sample", "sample_seed", "fit_on")
-        ),
-        *_compare_parameters(committed.settings, options.settings, options.settings.keys()),
-    ]
+    before, now = (
+        {name: state.get(name) for name in _PARAMETERS}
+        | {name: settings.get(name) for name in options.settings}
+        | {
+            "features": {
+                name: {"type": one["type"], **one["params"]} for name, one in state.get("features", {}).items()
+            }
+        }
+        for state, settings in ((stored, committed.settings), (requested, options.settings))
+    )
+    differences = list(find_differences(before, now))
+    messages = [*_compare_sources(committed.source, source), *differences[:_MAX_LISTED]]
+    if len(differences) > _MAX_LISTED:
+        messages.append(format_count(len(differences) - _MAX_LISTED, "more difference"))
+    if not differences and list(before["features"]) != list(now["features"]):
+        messages.append("its features have another order")
     if not messages and recipe.learned is not None:
         fitted = state_files(recipe.describe(recipe.learned))[METADATA]
         if committed.files.get(METADATA) != FileEntry.from_data(METADATA, fitted):
@@ -352,38 +361,3 @@ def join_names(names: Sequence[str]) -> str:
     """Return the first names in quotes, and the number of further ones."""
     shown = ", ".join(f'"{name}"' for name in names[:_MAX_LISTED])
     return f"{shown} and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else shown
-
-
-def _compare_features(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the differences between the saved features of a dataset and new ones as text."""
-    for names, verb in (
-        ([name for name in before if name not in now], "has"),
-        ([name for name in now if name not in before], "lacks"),
-    ):
-        if names:
-            yield f"it {verb} {'feature' if len(names) == 1 else 'features'} {join_names(names)}"
-    changed = []
-    for name in (name for name in now if name in before):
-        if before[name]["type"] != now[name]["type"]:
-            changed.append(f'feature "{name}" is a {before[name]["type"]}, not a {now[name]["type"]}')
-        else:
-            old, new = before[name]["params"], now[name]["params"]
-            changed += [f'feature "{name}": {text}' for text in _compare_parameters(old, new, {**old, **new})]
-    yield from changed[:_MAX_LISTED]
-    if len(changed) > _MAX_LISTED:
-        yield f"{format_count(len(changed) - _MAX_LISTED, 'more difference')} of features"
-    if not changed and [name for name in before if name in now] != [name for name in now if name in before]:
-        yield "its features have another order"
-
-
-def _compare_parameters(before: Mapping[str, Any], now: Mapping[str, Any], names: Any) -> Iterator[str]:
-    """Yield a text such as "seed is 1, not 2" for each parameter among `names` whose values differ."""
-    for name in names:
-        if before.get(name) != now.get(name):
-            old, new = (_shorten(values.get(name)) for values in (before, now))
-            yield f"{name} is {old}, not {new}"
-
-
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
