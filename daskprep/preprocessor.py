@@ -11,10 +11,9 @@ from typing import Any, Final, Literal, Self, Unpack, overload
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from daskprep.columns.display import join_names
-from daskprep.columns.parametrized import check_is_fitted
+from daskprep.columns.parametrized import check_is_fitted, clone
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.methods import PreprocessorMethods
 from daskprep.dataset.options import Redundant, Style, WriteOptions, check_flags, list_options
@@ -70,7 +69,7 @@ from daskprep.storage.layout import SPLITS
 _AUTO: Final = "auto"
 
 
-class Preprocessor(PreprocessorMethods, SerializationMixin, auto_wrap_output_keys=None):
+class Preprocessor(PreprocessorMethods, SerializationMixin):
     """Fit and apply one feature per column of a table that may be larger than memory.
 
     Parameters

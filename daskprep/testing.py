@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
-from sklearn.base import clone
 
+from daskprep.columns.parametrized import clone
 from daskprep.columns.summaries import ColumnSummary
 from daskprep.dataset.loader.batches import make_expanders
 from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError

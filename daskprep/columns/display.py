@@ -184,7 +184,6 @@ def _rect(x: float, y: float, width: float, height: float, opacity: float | None
 Row = tuple[str, ...]
 
 _MAX_TEXT_ROWS, _MAX_HTML_ROWS = 60, 200
-_MAX_VALUE_CHARACTERS = 200  # parameter values.
 _MIN_CHARACTERS = 6  # width of a narrowed column.
 _MAX_TEXT_CELL_CHARACTERS = 48  # all cells except the last of a row.
 # Longer cells of cards wrap between words, so that all columns are visible at the usual width of a notebook.
@@ -287,22 +286,6 @@ def align_columns(rows: Sequence[Sequence[str]], width: int | None = None) -> li
 def settings_card(settings: Mapping[str, str], title: str) -> Markup:
     """Return an HTML card of settings by name."""
     return Description([title], [Table(("setting", "value"), list(settings.items()), tuple, "setting")]).html()
-
-
-class EstimatorCard:
-    """Mixin that displays parameters; scikit-learn's runs a script."""
-
-    def _repr_html_(self) -> str:
-        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
-        columns = list(map(str, getattr(self, "learned_", ())))
-        title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
-        texts = {name: truncate(repr(value), _MAX_VALUE_CHARACTERS) for name, value in parameters.items()}
-        return settings_card(texts, title)
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        # Notebooks call this method first, and scikit-learn's version returns the diagram.
-        del kwargs
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
 
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:

@@ -2,54 +2,122 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import numbers
+import pprint
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import validation
 
-from daskprep.columns.display import EstimatorCard
+from daskprep.columns.display import join_names, settings_card, truncate
 from daskprep.errors import ConfigError, check_names, did_you_mean
 
-if TYPE_CHECKING:
-    # scikit-learn has no annotations: with its bases, mypy would accept any parameter and attribute of our estimators.
-    class Estimator:
-        """BaseEstimator, typed."""
+OUTPUT = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
 
-        def __init_subclass__(cls, auto_wrap_output_keys: Any = None) -> None: ...
-        def __sklearn_tags__(self) -> Any: ...
-        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
-        def set_params(self, **params: Any) -> Self: ...
+_MAX_LINE, _MAX_VALUE_CHARACTERS = 100, 200
 
-    Transformer = Estimator
-else:
 
-    class Estimator(BaseEstimator):
-        """BaseEstimator whose constructor suggests names for unknown parameters."""
+class Estimator:
+    """Base class of estimators of scikit-learn, which it takes for its own by their methods.
 
-        def __new__(cls, *args: Any, **parameters: Any) -> Self:
-            if not parameters.keys() <= getattr(cls.__init__, "__annotations__", {}).keys():  # signatures are slow
-                known = inspect.signature(cls.__init__).parameters
-                if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
-                    check_names(cls.__name__, parameters, [name for name in known if name != "self"])
-            return super().__new__(cls)
+    Its own base class would import scikit-learn and SciPy, two thirds of the time of an import of this package.
+    """
 
-    class Transformer(TransformerMixin, Estimator, auto_wrap_output_keys=None):
-        """Base class of transformers whose tables scikit-learn does not wrap."""
+    def __new__(cls, *args: Any, **parameters: Any) -> Self:
+        if not parameters.keys() <= getattr(cls.__init__, "__annotations__", {}).keys():  # signatures are slow
+            known = inspect.signature(cls.__init__).parameters
+            if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+                check_names(cls.__name__, parameters, [name for name in known if name != "self"])
+        return super().__new__(cls)
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep` also those of estimators among them, as "split__seed"."""
+        params: dict[str, Any] = {}
+        for name in self._get_param_names():
+            value = params[name] = getattr(self, name)
+            if deep and isinstance(value, Estimator):
+                params |= {f"{name}__{nested}": one for nested, one in value.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, as returned by `get_params`."""
+        for key, value in params.items():
+            name, _, nested = key.partition("__")
+            known = self.get_params(deep=False)
+            if name not in known or (nested and not isinstance(known[name], Estimator)):
+                hint = did_you_mean(name, known)
+                raise ConfigError(f"{type(self).__name__} has no parameter {name!r}.{hint} It has {', '.join(known)}.")
+            if nested:
+                known[name].set_params(**{nested: value})
+            else:
+                setattr(self, name, value)
+        return self
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if hasattr(self, name)]  # without methods that need targets
+
+    def __repr__(self) -> str:
+        defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
+        indent, texts = len(type(self).__name__) + 1, []
+        for name, value in self.get_params(deep=False).items():
+            text = pprint.pformat(value, width=_MAX_LINE - indent - len(name), compact=True, sort_dicts=False)
+            if value is not defaults[name] and text != repr(defaults[name]):
+                texts.append(f"{name}=" + text.replace("\n", "\n" + " " * (indent + len(name) + 1)))
+        is_short = sum(map(len, texts)) + indent < _MAX_LINE and "\n" not in "".join(texts)
+        return f"{type(self).__name__}({(', ' if is_short else ',' + chr(10) + ' ' * indent).join(texts)})"
+
+    def _repr_html_(self) -> str:
+        columns = list(map(str, getattr(self, "learned_", ())))
+        title = type(self).__name__ + (f", fitted on {join_names(columns, 5)}" if columns else "")
+        params = self.get_params(deep=False)
+        return settings_card({name: truncate(repr(one), _MAX_VALUE_CHARACTERS) for name, one in params.items()}, title)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        del kwargs
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn import utils  # noqa: PLC0415 imported by whoever asks
+
+        is_transformer = hasattr(self, "transform")
+        return utils.Tags(
+            estimator_type=None,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags() if is_transformer else None,
+        )
+
+
+def clone(value: Any) -> Any:
+    """Return an unfitted copy of an estimator, or a deep copy of another value."""
+    if not isinstance(value, Estimator):
+        return copy.deepcopy(value)
+    if hasattr(value, "__sklearn_clone__"):
+        return value.__sklearn_clone__()
+    cloned = type(value)(**{name: clone(one) for name, one in value.get_params(deep=False).items()})
+    if hasattr(value, OUTPUT):
+        setattr(cloned, OUTPUT, getattr(value, OUTPUT))
+    return cloned
 
 
 def check_is_fitted(estimator: object) -> None:
     """Raise scikit-learn's NotFittedError, with our methods that fit or load, for an estimator that is not fitted."""
+    if any(name.endswith("_") and not name.startswith("__") for name in vars(estimator)):
+        return
+    from sklearn.exceptions import NotFittedError  # noqa: PLC0415 it takes a second to import
+
     remedy = "call fit(frame) first"
     if hasattr(estimator, "fit_write"):
         remedy += ", or fit_write(frame, path) to fit and write; Preprocessor.load(path) returns a saved one"
-    validation.check_is_fitted(estimator, msg=f"this %(name)s instance is not fitted yet: {remedy}")
+    raise NotFittedError(f"this {type(estimator).__name__} instance is not fitted yet: {remedy}")
 
 
 def to_json_value(value: Any, what: str = "the parameter") -> Any:
@@ -74,7 +142,7 @@ _SAVED_AS = {"shares": "probabilities"}
 _PARAMETER_NAMES = {saved_as: name for name, saved_as in _SAVED_AS.items()}
 
 
-class Parametrized(EstimatorCard, Estimator):
+class Parametrized(Estimator):
     """Base class with parameters stored unchanged; `validate` checks that a `column` is a name and a `seed` an integer.
 
     A subclass sets `type`, its name in JSON.

@@ -6,13 +6,13 @@ imported when its method is called, here alone, so that a folder or file that is
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 import pandas as pd
-from sklearn.utils.metaestimators import available_if
 
 from daskprep.dataset.options import LoaderOptions, Options, SharedOptions, StreamOptions, WriteOptions, list_options
 from daskprep.errors import check_names
@@ -37,14 +37,27 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 Model = Callable[[dict[str, Any]], Any]
 
 
-def _has_targets(prep: Any) -> bool:
-    if not prep._target_names:
-        raise AttributeError("no feature is a target: use Preprocessor(features, targets=[...])")
-    return True
+class _WithTargets:
+    """Method of a Preprocessor that one without targets lacks; scikit-learn takes what has `predict` for a model."""
+
+    def __init__(self, method: Any) -> None:
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # has no __call__
+        self._method = method
+
+    def __get__(self, prep: Any, owner: type) -> Any:
+        if prep is None:
+            return self._method
+        if not prep._target_names:
+            raise AttributeError("no feature is a target: use Preprocessor(features, targets=[...])")
+        return self._method.__get__(prep, owner)
 
 
-# scikit-learn takes an object with a method `predict` for a model, which a Preprocessor without targets is not.
-_with_targets: Callable[[Method], Method] = available_if(_has_targets)
+if TYPE_CHECKING:
+
+    def _with_targets(method: Method) -> Method: ...
+
+else:
+    _with_targets = _WithTargets
 
 
 class _PredictOptions(TypedDict, total=False):

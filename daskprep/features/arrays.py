@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections import UserDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from scipy import sparse
 
 from daskprep.columns.tokenizers import is_builtin_tokenizer
 from daskprep.columns.vocabulary import LARGE_VOCABULARY
@@ -22,6 +21,9 @@ from daskprep.rows.base import MISSING, RowEncoder
 from daskprep.rows.saved import error_context
 from daskprep.sources import PandasSource, Source
 from daskprep.storage.tables import arrow_column
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 # Small frames: row encoders return the same bytes, without the overhead of each column. All cells of a column decide
 # its Arrow type, whereas a row encoder sees one cell. Both agree on plain cells: all of one Python type, or of a dtype
@@ -157,6 +159,8 @@ def tabulate_sparse(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> sparse.csr_matrix:
     """Return the table of `tabulate` as a sparse matrix."""
+    from scipy import sparse  # noqa: PLC0415 SciPy is slow to import
+
     parts = []
     for name, feature in features.items():
         with column_error_context(name):

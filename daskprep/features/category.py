@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from daskprep.columns.display import join_names
 from daskprep.columns.kernels import plain_values, valid_mask
@@ -45,6 +44,9 @@ from daskprep.rows.classes import (
 )
 from daskprep.sources.arrow_types import declared_order
 from daskprep.sources.cells import as_text
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 _MAX_SHOWN_LABELS = 5  # labels in an error message
 MAX_ONE_HOT_COLUMNS = 1_000  # wider dense tables would be mostly zeros, of a byte each
@@ -385,6 +387,8 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         """Return one-hot columns as a sparse matrix, or None."""
         if self.transform_to != "one_hot":
             return None
+        from scipy import sparse  # noqa: PLC0415 SciPy is slow to import
+
         positions = _order_values(self, learned)["positions"].take(ids)
         is_known = positions >= 0
         starts = np.concatenate([[0], np.cumsum(is_known)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,11 +11,8 @@ from typing import Any, Literal, Self, TypeVar, get_args
 
 import numpy as np
 import pandas as pd
-from sklearn import get_config
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
-from daskprep.columns.display import EstimatorCard
-from daskprep.columns.parametrized import Estimator, Transformer, check_is_fitted
+from daskprep.columns.parametrized import OUTPUT, Estimator, check_is_fitted
 from daskprep.columns.summaries.base import SummaryT
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.arrays import column_names, decode_arrays, untabulate
@@ -32,10 +30,9 @@ from daskprep.sources.arrow_types import narrow_table
 
 AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
 Container = Literal["default", "pandas", "polars"]
-CONFIG = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
 
 
-class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
+class FrameOutput(Estimator):
     """Mixin that returns tables in the container of `set_output`."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:
@@ -55,19 +52,23 @@ class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
                     f'{type(self).__name__}: set_output(transform={transform!r}): use "default", "pandas" or "polars".'
                     + did_you_mean(transform, get_args(Container))
                 )
-            setattr(self, CONFIG, {"transform": transform})
+            setattr(self, OUTPUT, {"transform": transform})
         return self
 
     @property
     def _output_container(self) -> Container:
-        container: Container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
-        return container
+        chosen: Container | None = getattr(self, OUTPUT, {}).get("transform")
+        if chosen is None and "sklearn" in sys.modules:  # else nobody has set its configuration
+            chosen = sys.modules["sklearn"].get_config()["transform_output"]
+        return chosen or "default"
 
     def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
         """Return human-readable values for the result of `transform`.
 
         As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without a missing indicator.
         """
+        from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import
+
         check_is_fitted(self)
         if hasattr(X, "compute"):
             raise ConfigError(f"{type(self).__name__}: inverse_transform is for data in memory: call X.compute() first")
@@ -107,7 +108,7 @@ class FrameOutput(EstimatorCard, Transformer, auto_wrap_output_keys=None):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=None):
+class Feature(Contract[SummaryT, LearnedT], FrameOutput):
     """Base class of every feature type.
 
     ``Feature[S, L]`` summarizes to `S` and learns `L`, so that a type checker can follow values between its methods.
@@ -135,8 +136,6 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Set `learned_type`, and check parameters."""
-        # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
-        kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)
         for type_argument in (arg for base in vars(cls).get("__orig_bases__", ()) for arg in typing.get_args(base)):
             if (
@@ -286,6 +285,8 @@ def with_y(features: Mapping[str, Contract], rows: Any, y: Any) -> Any:
     if Y in frame.columns:
         raise ColumnError(f'the column "{Y}" has the name of the column for y: rename it')
     if isinstance(frame, pd.DataFrame):
+        from sklearn.utils import check_consistent_length, column_or_1d  # noqa: PLC0415 as above
+
         y = y.array if isinstance(y, pd.Series) else column_or_1d(y, warn=True)
         check_consistent_length(frame, y)
     return frame.assign(**{Y: y})
@@ -295,7 +296,7 @@ def as_frame(estimator: Estimator, X: Any) -> Any:
     """Return a frame with named columns: x0, x1, ... for arrays."""
     if is_frame(X):
         if any(isinstance(name, str) for name in X.columns) or not len(X.columns):
-            return X if len(X.columns) else check_array(X, estimator=estimator)
+            return X if len(X.columns) else frame_of_array(X, estimator)
         return X.rename(columns={name: f"x{i}" for i, name in enumerate(X.columns)})
     return frame_of_array(X, estimator)
 

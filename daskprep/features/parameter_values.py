@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Self
 
-from sklearn.base import BaseEstimator, clone
-
 from daskprep.columns.display import escape_unprintable, join_names
+from daskprep.columns.parametrized import OUTPUT, Estimator, clone
 from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8, warn
 from daskprep.features import FEATURES, USER_KINDS, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
-from daskprep.features.feature import CONFIG, FrameOutput
+from daskprep.features.feature import FrameOutput
 from daskprep.sources.split import Splitter
 from daskprep.storage.arrays import ROW_ID
 
@@ -130,7 +129,7 @@ def make_feature(name: str, feature: Any) -> Feature:
     )
 
 
-class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
+class FeatureParams(FrameOutput):
     """Parameters of a Preprocessor and of its features."""
 
     features: Mapping[str, Any] | Literal["auto"]
@@ -143,7 +142,7 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         if deep:
             nested = {**self._feature_specs, "split": self.split, "balance": self.balance}
             for name, owner in nested.items():
-                if isinstance(owner, BaseEstimator):
+                if isinstance(owner, Estimator):
                     params[name] = owner
                     params |= {f"{name}__{key}": value for key, value in owner.get_params(deep=True).items()}
         return params
@@ -177,10 +176,10 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
         features: Any = self.features
         if isinstance(features, Mapping):
             features = {name: clone(value) if isinstance(value, Feature) else value for name, value in features.items()}
-        parameters = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
+        parameters = {name: clone(value) for name, value in self.get_params(deep=False).items()}
         del parameters["features"]
-        copy = type(self)(features, **parameters)  # type: ignore[call-arg]  # __init__ of the subclass
-        return copy.set_output(**getattr(self, CONFIG, {}))
+        copy = type(self)(features, **parameters)
+        return copy.set_output(**getattr(self, OUTPUT, {}))
 
     @property
     def _feature_specs(self) -> dict[str, Any]:

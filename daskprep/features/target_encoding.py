@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sklearn.base import clone
 
+from daskprep.columns.parametrized import clone
 from daskprep.columns.permutation import Integers
 from daskprep.columns.summaries import TokenCounts
 from daskprep.columns.summaries.target_sums import DIGIT_BITS, SumTable, ValueSums

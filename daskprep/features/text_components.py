@@ -7,12 +7,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.sparse import csr_array
 
 from daskprep.columns.kernels import make_list_array, offsets_from_lengths, plain_values, valid_mask
 from daskprep.columns.summaries import DistinctTexts
@@ -33,6 +32,9 @@ from daskprep.rows.components import (
     count_grams,
     decode_array,
 )
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 _BLOCK_CHARACTERS = 1 << 17  # the arrays of a block stay in the CPU cache
 _ROW_LENGTH = 1 << 12
@@ -72,6 +74,8 @@ def _concatenate(texts: pa.StringArray) -> Grams:
 
 def _sparse(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> csr_array:
     """Return a sparse matrix of values in the order of their rows."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 SciPy is slow to import
+
     return csr_array((values, columns, offsets_from_lengths(np.bincount(rows, minlength=shape[0]))), shape)
 
 

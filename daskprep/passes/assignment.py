@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import BaseEstimator
 
 from daskprep.columns.parametrized import is_integer, to_json_value
 from daskprep.errors import ConfigError
@@ -245,7 +244,7 @@ def resolve_split(frame: Any, split: Splitter | None, *, is_fitted: bool = False
     Raise ConfigError for both, unless rows are new to a fitted Preprocessor, whose split they need not follow.
     """
     frames = frame.values() if isinstance(frame, Mapping) else [frame]
-    if any(isinstance(item, BaseEstimator) for item in frames):
+    if any(hasattr(item, "get_params") for item in frames):
         raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
     if not get_splits(frame):
         return split

@@ -48,7 +48,7 @@ _PICKLED = "preprocessor.json"
 KeyPath = tuple[str, ...]
 
 
-class SerializationMixin(FeatureParams, auto_wrap_output_keys=None):
+class SerializationMixin(FeatureParams):
     """The methods of a Preprocessor that save it as JSON and load it."""
 
     if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import gammaln
 
 LARGE_SHIFT = 0.2  # population stability index
 MAX_CHANCE = 0.001  # that rows which did not change have any finding, over all columns together
@@ -65,6 +64,8 @@ def _chance_of_excess(count: np.ndarray, total: int, other: np.ndarray, other_to
     """
 
     def log_choose(number: float, taken: np.ndarray) -> np.ndarray:
+        from scipy.special import gammaln  # noqa: PLC0415 SciPy takes half a second to import
+
         combinations: np.ndarray = gammaln(number + 1.0) - gammaln(taken + 1.0) - gammaln(number - taken + 1.0)
         return combinations
 

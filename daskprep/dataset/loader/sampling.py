@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from sklearn.base import clone
 
 from daskprep.columns.display import join_names
+from daskprep.columns.parametrized import clone
 from daskprep.columns.permutation import Integers, make_key, permute
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError, did_you_mean

@@ -16,8 +16,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sklearn.base import clone
-
+from daskprep.columns.parametrized import clone
 from daskprep.dataset.writing.duplicates import HASHES, ComparedOutputs, HashedPart, count_duplicates
 from daskprep.dataset.writing.encoded import Encode, EncodedRows
 from daskprep.dataset.writing.parts import NewFile, Part, PartWriter, count_losses, read_receipts, write_file
