@@ -683,7 +683,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
             if horizon and isinstance(split, TimeSplitter) and split.gap is None:
                 warn(
                     f'target "{name}": the last {horizon:,} rows of each series and split have an incomplete horizon '
-                    f"and are left out: pass {type(split).__name__} a gap that is as long to keep those before a border"
+                    f"and are left out: {type(split).__name__}(gap=...) of that length keeps those before a border"
                 )
             if learned.missing and fills_with_one_value(feature):
                 warn(

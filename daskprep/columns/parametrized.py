@@ -40,7 +40,7 @@ class Estimator:
         return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep` also those of estimators among them, as "split__seed"."""
+        """Return the parameters by name; with `deep`, parameters of estimators among them too, as "split__seed"."""
         params: dict[str, Any] = {}
         for name in self._get_param_names():
             value = params[name] = getattr(self, name)

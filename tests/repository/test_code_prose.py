@@ -33,7 +33,7 @@ CODE_REMEDIES = {
     r"\bso many\b": "n, a number of",
     r"\bthe others\b|\bsome rows\b": "the noun: the selected rows",
     r"\b(that|those) of\b": "the noun",
-    r"\bgaps?\b": "missing value(s)",
+    r"\bgaps?\b(?!=)": "missing value(s)",
     r"\bodd\b": "unreadable, invalid, rare",
     r"\bstands? (in )?for\b|\bstand-in\b": "represents, replaces",
     r"\bthe like\b|\band so on\b": "name them",
