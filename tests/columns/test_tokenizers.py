@@ -101,6 +101,7 @@ def plain(tokens: pa.ListArray) -> list[list[str] | None]:
     return tokens.cast(pa.list_(pa.string())).to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("name", ["space", "space_punct", "characters"])
 def test_every_character_is_split_as_in_python(name, lowercase):

@@ -374,6 +374,7 @@ def test_parquet_bomb_of_many_rows_raises(tmp_path: Path) -> None:
         Vocabulary.read_parquet(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_parquet_bomb_of_long_texts_raises(use_dictionary: bool, tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"

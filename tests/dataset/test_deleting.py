@@ -76,6 +76,7 @@ def check_readers(dataset, expected):
     assert dataset.layout.rows == {name: len(rows["row_id"]) for name, rows in expected.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [False, True])
 @pytest.mark.parametrize("parts", [1, 2])
 def test_readers_skip_deleted_rows(tmp_path, parts, shards):

@@ -111,6 +111,7 @@ def test_types_that_expand_are_tested(paths: dict[str, Path]) -> None:
     assert {kind for kind in FEATURES.values() if kind.expand is not dp.Feature.expand} <= tested
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", JOINS)
 def test_readers_agree_on_joined_datasets(paths: dict[str, Path], names: tuple[str, ...]) -> None:
     parts = [part for name in names for part in dp.open_dataset(paths[name])["train"].joined]

@@ -34,6 +34,7 @@ def frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return frame
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("frame")
 def test_commands_replace_ludwig_commands() -> None:
     assert main(["infer", "a.csv", "--target", "sold"]) == 0

@@ -220,6 +220,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second"), [*(("absolute", one) for one in SPELLINGS), ("link", "folder"), ("folder", "link")]
 )

@@ -133,6 +133,7 @@ SEQUENCES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", SEQUENCES, ids=str)
 @settings(max_examples=25)
 @given(cells=st.lists(st.lists(st.sampled_from(["ab", "c", "de"]), min_size=1).map(" ".join), min_size=1, max_size=6))

@@ -47,6 +47,7 @@ def binned(target: str, bins: int = 16, **parameters) -> dp.Preprocessor:
     return dp.Preprocessor({"x": number})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["number", "class"])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_target_bins_equal_decision_tree_leaves(name, target):

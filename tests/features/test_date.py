@@ -516,6 +516,7 @@ def prepared(frame=PAIRS, **parameters):
         return dp.Preprocessor({"x": Date(**{"missing_value_strategy": "fill_with_const", **parameters})}).fit(frame)
 
 
+@pytest.mark.slow
 @given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20))
 def test_parts_and_cyclic_parts_equal_the_calendar(moments):
     frame = pd.DataFrame({"x": pd.Series([moment.isoformat() for moment in moments])})
@@ -699,6 +700,7 @@ def test_numbers_that_are_not_dates_are_unreadable(text):
     assert read(text) == [None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("npartitions", [1, 8])
 @pytest.mark.parametrize("split", [dp.RandomSplit(), dp.StratifiedSplit("y")])
 def test_random_split_of_time_ordered_rows_warns(tmp_path, split, npartitions):

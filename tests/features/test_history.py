@@ -41,6 +41,7 @@ def decoded(prep: dp.Preprocessor, ids) -> list[list[str]]:
     return [list(tokens) for tokens in prep.decode({"past": np.asarray(ids)})["past"]]
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(1, 60), last=st.integers(1, 5), partitions=st.integers(1, 64), users=st.integers(1, 9),
     seed=st.integers(0, 99), time=st.sampled_from([None, "at"]),

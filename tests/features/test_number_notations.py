@@ -158,6 +158,7 @@ SPACED = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(PLAIN | SPACED | st.none() | st.sampled_from(["", "n/a", "a.234", "é.123"]), max_size=20))
 def test_mask_ambiguous_equals_a_regular_expression(cells):
@@ -278,6 +279,7 @@ OTHERS = st.none() | st.sampled_from(["1", "2.5", "1.234", "0", "n/a", "", "1e40
 CELLS = st.lists(AMOUNTS | OTHERS, min_size=1, max_size=12) | st.lists(SPANS | SPANS | OTHERS, min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:column .* (cannot be read|is constant|has no values)")
 @settings(deadline=None)
 @given(
@@ -316,6 +318,7 @@ def test_results_do_not_depend_on_partitions_and_equal_single_rows(cells, new, d
         assert tried(lambda encode=encode_new: np.asarray(encode()["x"]).tobytes()) == expected
 
 
+@pytest.mark.slow
 @given(st.text(st.sampled_from("0123456789.,' -+()$€%kMBhmsdPT:\u00a0\u2212²²a/"), max_size=14), CELLS)
 def test_columns_and_rows_parse_the_same_numbers(text, cells):
     for example in ("$1,234.5", "1.234,5 €", "1 234,5k", "1'234.5 kg", "1:30", "1:30:00", "-1,234.5 %"):
@@ -341,6 +344,7 @@ DURATIONS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(DURATIONS | SPANS | AMOUNTS, min_size=1, max_size=30), st.sampled_from(["1:30", "1:30:00"]))
 def test_duration_columns_equal_single_texts_bit_for_bit(texts, example):
@@ -377,6 +381,7 @@ ALONE = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(ALONE, min_size=1, max_size=9), st.lists(MARKED, min_size=1, max_size=9), st.booleans())
 def test_numbers_do_not_depend_on_text_in_the_column(numbers, texts, is_given):
     frame = pd.DataFrame({"price": ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"]})

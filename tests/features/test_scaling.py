@@ -297,6 +297,7 @@ def test_piecewise_linear_column_without_numbers_has_one_column():
 EXTREME = st.sampled_from([0.0, 5e-324, -1e-310, 1.0, 3.5e38, -1e200, 2e292, np.finfo(float).max, -np.finfo(float).max])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "log1p", "iq", *NORMALIZATIONS])
 @pytest.mark.parametrize("encoding", [None, "bins", "piecewise_linear"])
 @settings(max_examples=20, deadline=None)

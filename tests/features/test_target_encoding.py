@@ -328,6 +328,7 @@ def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_equally(table, tm
 # -- out of core
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spill_bytes", [1 << 26, 1 << 10])
 @pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
 def test_partitions_and_spilling_do_not_change_bytes(table, tmp_path, monkeypatch, npartitions, spill_bytes):

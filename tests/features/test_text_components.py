@@ -201,6 +201,7 @@ def test_onnx_is_refused(prep, tmp_path):
         prep.to_onnx(tmp_path / "rows.onnx")
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_tfidf_with_a_truncated_svd():
     titles, rng = misspelled(1_500, seed=3), np.random.default_rng(0)
     pay = np.array([rng.normal(60, 20) for _ in JOBS])

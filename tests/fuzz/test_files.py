@@ -215,6 +215,7 @@ def test_accepted_and_rejected_files(tmp_path: Path, name: str, content: bytes, 
     assert outcome(tmp_path / name, 4) == cells
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=200)
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), min_size=1, max_size=6), st.integers(1, 60))
 def test_json_lines_of_mixed_types_do_not_depend_on_partitions(

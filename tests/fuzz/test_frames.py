@@ -433,6 +433,7 @@ CUTS = st.lists(st.integers(0, ROWS), max_size=4)
 CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), CUTS, st.booleans())
 def test_partitions_and_saving_do_not_change_results(case: Case, cuts: list[int], as_objects: bool) -> None:
@@ -445,6 +446,7 @@ def test_datasets_equal_encoded_arrays(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, derandomize=True, suppress_health_check=CALM)
 @given(cases(), columns())
 def test_few_rows_equal_columns(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:

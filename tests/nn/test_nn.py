@@ -112,6 +112,7 @@ def test_inputs_of_each_type_have_the_expected_width_and_gradients(tmp_path, nam
         assert all(weight.grad is not None and weight.grad.any() for weight in inputs.parameters())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trim", [False, True])
 def test_compiled_inputs_and_losses_equal_eager_ones(tmp_path, trim):
     features = {name: feature for name, (feature, _) in TYPES.items()}
@@ -360,6 +361,7 @@ TARGETS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_training_converges_to_correct_predictions(tmp_path, name):
     torch.manual_seed(0)

@@ -53,6 +53,7 @@ def carried(rows: pd.DataFrame, carrier: str, folder: Any) -> Any:
     ]
 
 
+@pytest.mark.slow
 def test_dates_that_move_on_are_no_finding(prep):
     assert [number for number in range(1, 30) if prep.check(day(number), raise_on="warning").findings] == []
     assert prep.check(pd.concat([day(number) for number in range(60)])).findings == ()

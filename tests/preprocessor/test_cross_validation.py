@@ -33,6 +33,7 @@ def with_split(frame, folds, fold):
     return frame.assign(split=np.where(folds == fold, "validation", "train"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOLDS)
 def test_fold_state_equals_fit_on_the_other_rows(table, fitted, name):  # noqa: F811
     folds, prep = FOLDS[name], fitted[name]
@@ -54,6 +55,7 @@ def fitted(table) -> dict[str, dp.Preprocessor]:  # noqa: F811
     return {name: preprocessor(split=folds).fit(table) for name, folds in FOLDS.items()}
 
 
+@pytest.mark.slow
 @for_every_frame
 def test_states_do_not_depend_on_partitions(table, fitted, frame):  # noqa: F811
     for name, expected in fitted.items():
@@ -78,6 +80,7 @@ def test_states_are_the_same_on_a_cluster(cluster, table, fitted):  # noqa: F811
         assert states(preprocessor(split=FOLDS[name]).fit(frame)) == states(expected)
 
 
+@pytest.mark.slow
 def test_spilled_counts_do_not_change_states(table, fitted, tmp_path, monkeypatch):  # noqa: F811
     expected = states(fitted["rows"])
     monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)

@@ -243,6 +243,7 @@ def add_odd_cells(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(price=prices.map(str, na_action="ignore"), city=cities)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:encode: ", "ignore:the rows are encoded without .days., .sold.:UserWarning")
 @pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
 def test_every_new_row_is_encoded(table, tmp_path, labels):

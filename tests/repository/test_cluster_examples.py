@@ -183,6 +183,7 @@ def strict(schema: Any) -> Any:
     return found
 
 
+@pytest.mark.slow
 def test_kubernetes_manifest_matches_the_operator_schema():
     folder = files("dask_kubernetes") / "operator/deployment/helm/dask-kubernetes-operator/crds"
     definition = yaml.safe_load((folder / "daskjob.yaml").read_text())

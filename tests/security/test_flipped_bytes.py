@@ -29,17 +29,20 @@ def check(lines: list[str]) -> None:
     assert {"named", "values"} == set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_flipped_bytes_do_not_crash_the_process(tmp_path: Path, kind: str) -> None:
     check(outcomes(kind, 0, 40, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("feather", 4210), ("stream", 3610)])
 def test_unsupported_types_raise(tmp_path: Path, kind: str, seed: int) -> None:
     # A list of -1946157053 items, and a struct with two fields of one name.
     assert outcomes(kind, seed, seed + 1, tmp_path) == [f"{seed} named"]
 
 
+@pytest.mark.slow
 def test_footer_with_a_column_missing_in_the_schema_raises(tmp_path: Path) -> None:
     lines = outcomes("parquet", 162, 163, tmp_path)
     assert lines == ["162 named"]

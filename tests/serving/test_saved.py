@@ -365,6 +365,7 @@ def cells_of(kind: str) -> st.SearchStrategy[tuple[str, list[str | None]]]:
     return st.tuples(st.just(kind), cells)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(st.sampled_from(list(CELLS)).flatmap(cells_of), st.booleans())
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -185,6 +185,7 @@ def test_scratch_url_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_stream_scratch_lives_as_long_as_lazy_result(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     prep = dp.Preprocessor({"price": "number"}, scratch=str(scratch)).fit(table())

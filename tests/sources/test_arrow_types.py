@@ -91,6 +91,7 @@ def test_narrow_fixed_size_lists_and_structs_at_any_offset(start: int) -> None:
         assert narrowed.to_pylist() == cells[start:]
 
 
+@pytest.mark.slow
 @given(st.lists(st.none() | st.uuids()), st.integers(0, 3))
 def test_uuids_become_text(cells: list[uuid.UUID | None], start: int) -> None:
     stored = pa.array([cell and cell.bytes for cell in cells], pa.binary(16))

@@ -114,6 +114,7 @@ def test_rows_are_reparsed_if_types_differ(tmp_path: Path) -> None:
     assert table.to_pydict() == {"a": ["1", "x", "0.5"], "b": ["2020-01-31", "y", None]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["scratch", None, "memory://scratch"])
 def test_large_files_are_parsed_once_into_scratch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None
@@ -141,6 +142,7 @@ def test_large_files_are_parsed_once_into_scratch(
         assert parsed.call_count == surveyed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [0, 10**12])
 def test_large_files_are_reparsed_if_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)

@@ -52,6 +52,7 @@ KINDS = st.sampled_from(
 COLUMNS = KINDS.flatmap(lambda kind: st.lists(st.none() | kind, min_size=1, max_size=8))
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(COLUMNS, st.integers(1, 60))
 def test_table_does_not_depend_on_partition_bytes(write: WriteLines, cells: list[Any], partition_bytes: int) -> None:

@@ -186,6 +186,7 @@ def test_known_row_counts_set_known_chunks(table, tmp_path):
     assert np.isnan(prep.encode(dd.from_pandas(table, npartitions=2))["x"].shape[0])
 
 
+@pytest.mark.slow
 def test_merge_tree_has_few_tasks():
     frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(20)}), npartitions=200)
     sizes = []
@@ -703,6 +704,7 @@ def test_results_of_many_partitions_are_serialized_as_one_frame(run):
     assert len(frames) == 1
 
 
+@pytest.mark.slow
 def test_shared_arguments_are_pickled_once(table, tmp_path, monkeypatch):
     shared, apart = np.arange(1000), [[(i, str(i)) for i in range(start, start + 50)] for start in (0, 50, 100)]
     monkeypatch.setattr(partitions.passes, "is_distributed", lambda: True)

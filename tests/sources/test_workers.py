@@ -136,6 +136,7 @@ def mortal_worker() -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.cluster
 def test_worker_killed_during_a_check_raises(mortal_worker, monkeypatch, tmp_path):
     monkeypatch.setattr(write, "_check_visible", _die)

@@ -247,6 +247,7 @@ def test_second_preallocated_file_is_dropped(tmp_path: Path) -> None:
     assert folder.read("a") == b"first"
 
 
+@pytest.mark.slow
 def test_unfinished_preallocated_file_is_removed(tmp_path: Path) -> None:
     gc.collect()  # files left open by earlier tests
     open_files = len(list(Path("/proc/self/fd").iterdir()))

@@ -77,6 +77,7 @@ def test_missing_object_and_timeouts_raise(options, folder, monkeypatch):  # noq
         Folder.open(folder.url, closed).read("a", 3, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{"requester_pays": True}, {"config_kwargs": {"read_timeout": 9}}])
 def test_options_unknown_to_obstore_use_s3fs(folder, options, more):  # noqa: F811
     other = Folder.open(folder.url, {**options, **more})

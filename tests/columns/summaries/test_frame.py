@@ -50,6 +50,7 @@ def fields(one):
     return tokens.to_pylist(), counts.tolist(), first, lengths.lengths.tolist(), lengths.counts.tolist(), *rest
 
 
+@pytest.mark.slow
 @given(folds=FOLDS)
 @pytest.mark.parametrize("limit", [2, 1_000])
 def test_sums_per_fold_exclude_each_fold(folds, limit):
@@ -76,6 +77,7 @@ def test_sums_per_fold_are_the_same_from_files(tmp_path_factory, folds, limit):
         assert [fields(state.limit_memory(folder)) for state in states] == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(
     partitions=st.lists(

@@ -199,6 +199,7 @@ options_of_loaders = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [LateDevice, PlainDevice])
 @settings(max_examples=10)
 @given(

@@ -107,6 +107,7 @@ def test_iteration_does_not_leak(train, end, options):
     assert resources() == before
 
 
+@pytest.mark.slow
 def test_epochs_do_not_leak(train):
     loader = train.loader(240, columns=["city"])
     exhaust(loader)
@@ -117,6 +118,7 @@ def test_epochs_do_not_leak(train):
     assert loader.epoch == 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit, MemoryError])
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"threads": 1}])
 def test_reader_error_propagates_without_leak(train, monkeypatch, error, options):
@@ -133,6 +135,7 @@ def test_reader_error_propagates_without_leak(train, monkeypatch, error, options
     assert resources() == before
 
 
+@pytest.mark.slow
 def test_interrupt_while_waiting_does_not_leak(train, monkeypatch):
     """Ctrl-C usually interrupts here."""
     before = resources()

@@ -165,6 +165,7 @@ def join_short(batches, batch_size):
     return [*batches[:-2], batches[-2] | batches[-1]] if ROWS % batch_size < 4 else batches
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(
     batch_size=st.sampled_from([16, 32, 48, 96]),
@@ -213,6 +214,7 @@ def test_group_by_length_yields_each_row_once_across_ranks_and_resumes(
     assert join_short(batches, batch_size) == join_short(expected, batch_size)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(
     batch_size=st.sampled_from([8, 12, 24, 28]),  # 3, 11, 11 and 15 rows are left after the parts

@@ -59,6 +59,7 @@ def test_blocks_are_read_once_if_memory_is_short(tmp_path, batch_size, prefetch_
     assert 250 <= loader.stats()["blocks"] <= 250 + 2 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"streams": 16}, {"streams": 7}, {"shuffle": False}, {"drop_last": True}])
 @pytest.mark.parametrize(("world", "batch_size"), [(5, 48), (7, 50), (32, 48), (24, 24)])
 def test_uneven_ranks_share_batches(epoch, world, batch_size, options):

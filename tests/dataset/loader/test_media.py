@@ -108,6 +108,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS)
 def test_decoded_rows_do_not_depend_on_options(train, options):
     loader = train.loader(48, row_ids=True, expand=False, **options)

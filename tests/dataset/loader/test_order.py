@@ -292,6 +292,7 @@ def released_batch(rows, block_rows, batch_size, streams, batch):
     return sequence[(starts[:, None] + np.arange(each)).ravel()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_ranks_dividing_streams_keep_released_order(case):
     for world in (world for world in range(1, 25) if case[3] % world == 0):
@@ -303,6 +304,7 @@ def test_ranks_dividing_streams_keep_released_order(case):
                 np.testing.assert_array_equal(rows[:own], expected)
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(
     world=st.integers(1, 12),

@@ -206,6 +206,7 @@ def test_packing_does_not_depend_on_prefetch(train, options):
     assert batches_of(train.loader(8, pack=PACKING, **options)) == batches_of(train.loader(8, pack=PACKING))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])
 def test_packing_resumes_after_every_batch(train, rank, world):
     options = {"pack": PACKING, "rank": rank, "world_size": world, "prefetch_size": 0}

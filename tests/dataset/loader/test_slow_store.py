@@ -60,6 +60,7 @@ def reading_threads(dataset: dp.Dataset, **options: Any) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_remote_epoch_yields_every_row_in_few_requests(
     s3: Any, slow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

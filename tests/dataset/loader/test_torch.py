@@ -93,6 +93,7 @@ def stateful(train, workers, **options):
     return StatefulDataLoader(train.loader(48, row_ids=True), batch_size=None, num_workers=workers, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "stops"), [(0, (0, 1, 8, 20, 21)), (2, (1, 7, 20)), (3, (19,))])
 def test_stateful_data_loader_resumes_at_any_batch(train, rows, epoch, workers, stops):
     for stop in stops:

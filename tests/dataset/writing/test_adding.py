@@ -49,6 +49,7 @@ def contents(dataset):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ADDED)
 @pytest.mark.parametrize("fit_on", ["train", "all"])
 @pytest.mark.parametrize("options", [{}, {"shuffle": True, "shards": True}, {"compression": "none"}], ids=str)
@@ -120,6 +121,7 @@ def law_rows() -> pd.DataFrame:
     return rows
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -352,6 +354,7 @@ def test_add_after_interrupted_add_writes_own_rows(frame, tmp_path, monkeypatch)
     assert added.damaged() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_versions", [False, True])
 def test_interrupted_add_leaves_one_version(frame, tmp_path, monkeypatch, with_versions):
     frame = frame[:200]

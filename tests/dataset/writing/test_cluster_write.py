@@ -242,6 +242,7 @@ def test_memory_url_on_cluster_raises_before_reading(cluster, table, tmp_path, w
     assert content(f"memory://{tmp_path.name}.dp") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("worker", [0, 1])
 def test_folder_invisible_to_a_worker_raises(cluster, file, tmp_path, worker):
     address = list(cluster.scheduler_info()["workers"])[worker]

@@ -147,10 +147,12 @@ def test_dataset_has_files_of_every_kind(made):
     assert len(open_dataset(made).rejects()) == 3
 
 
+@pytest.mark.slow
 def test_flipped_bytes_are_detected_and_named(path):
     assert check_every(path, some(flips, 61)) > 500
 
 
+@pytest.mark.slow
 def test_flipped_bytes_are_never_read_as_values(path):
     check_reads(path, some(flips, 71))
 
@@ -175,10 +177,12 @@ def lengths(data: bytes) -> Iterator[bytes]:
     yield from (data + b"\0", data + data)
 
 
+@pytest.mark.slow
 def test_other_lengths_are_detected_and_named(path):
     assert check_every(path, lengths) > 500
 
 
+@pytest.mark.slow
 def test_other_lengths_are_never_read_as_values(path):
     check_reads(path, some(lengths, 3))
 

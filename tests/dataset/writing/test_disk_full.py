@@ -167,6 +167,7 @@ def test_full_disk_stops_write_and_rerun_completes(small_folder, undisturbed, fr
     assert {file: (file.stat().st_ino, file.stat().st_mtime_ns) for file in finished} == finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [1, 100])
 def test_disk_without_inodes_stops_write(small_folder, undisturbed, left):
     writer, path, seen = small_folder

@@ -153,6 +153,7 @@ def test_hash_rows_depends_on_values_of_any_type():
         assert changed.tolist() == [index != 1] * 2 + [False] * 4
 
 
+@pytest.mark.slow
 def test_hash_rows_of_a_million_structured_rows_are_distinct():
     side = np.arange(1_000)
     grid = np.stack([axis.ravel() for axis in np.meshgrid(side, side)]).astype(np.float32)

@@ -122,6 +122,7 @@ def write(source: Any, url: str, options: dict[str, Any] | None, **more: Any) ->
     return prep.fit_write(source, url, storage_options=options, block_rows=32, version="1", **more)
 
 
+@pytest.mark.slow
 def test_write_and_epoch_survive_faults(proxy, options, s3, tmp_path):
     table().to_parquet(tmp_path / "rows.parquet", row_group_size=40)
     url = f"{s3.url}/{tmp_path.name}"

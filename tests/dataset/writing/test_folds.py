@@ -67,6 +67,7 @@ def content(folder) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", FOLDS.values(), ids=FOLDS)
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_fold_bytes_equal_write_of_single_fold(table, source, tmp_path, split, shuffle):
@@ -149,6 +150,7 @@ def counted(table):
     return reads, lambda: dd.from_map(read, range(6), meta=table.iloc[:0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("owner", "name", "call", "again"),
     [

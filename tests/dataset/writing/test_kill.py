@@ -86,6 +86,7 @@ def check_kills(undisturbed: Any, path: Path, situation: str, kill_at: Any) -> N
     assert found == LEFT_BY_KILLS[situation]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_write_killed_at_some_steps_resumes(undisturbed, tmp_path, situation):
     last = len(undisturbed.steps[situation]) - 1
@@ -190,6 +191,7 @@ def every(steps: list[str], count: int) -> list[int]:
     return [*np.linspace(0, len(steps) - 1, count).astype(int).tolist()]
 
 
+@pytest.mark.slow
 def test_killed_overwrite_leaves_old_or_new_dataset(undisturbed, tmp_path):
     path = tmp_path / "a.dp"
     undisturbed.write(path)
@@ -221,6 +223,7 @@ def test_killed_overwrite_is_discarded_by_later_write(undisturbed, tmp_path):
     check_rerun(undisturbed, path, "overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fitted", [False, True])
 def test_killed_write_of_frame_restarts(undisturbed, tmp_path, fitted):
     path, how = tmp_path / "a.dp", {"frame": [1000, 1000, 1000], "fitted": fitted}
@@ -371,6 +374,7 @@ def check_killed_append(before_append: Any, path: Path, number: int) -> int:
     return rows
 
 
+@pytest.mark.slow
 def test_killed_append_is_atomic(before_append, tmp_path):
     steps = before_append[-1]
     listed = next(number for number, step in enumerate(steps) if "replace" in step and "appended.json" in step)
@@ -430,6 +434,7 @@ def check_killed_purge(before_purge: Any, path: Path, number: int) -> None:
     assert receipts[0] == receipts[1], number
 
 
+@pytest.mark.slow
 def test_killed_purge_is_completed_by_next(before_purge, tmp_path):
     writer, deleted, _ = before_purge
     shutil.copytree(deleted, tmp_path / "whole.dp")
@@ -449,6 +454,7 @@ def test_purge_killed_at_steps_of_many_kinds_is_completed(before_purge, tmp_path
         check_killed_purge(before_purge, tmp_path / "a.dp", number)
 
 
+@pytest.mark.slow
 def test_killed_delete_is_atomic(before_append, tmp_path):
     writer, first, *_ = before_append
     path, before = tmp_path / "a.dp", shown(first)

@@ -177,6 +177,7 @@ def is_warned(caught: list[warnings.WarningMessage], causes: tuple[str, ...]) ->
     return any(f"%) {cause}" in text for text in texts for cause in causes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causes", CAUSES, ids=str)
 def test_streams_have_the_losses_of_a_write(tmp_path, causes):
     features, balance = {**lost_by(*causes), "flag": "binary"}, dp.Oversample("flag", ratio=0.8)

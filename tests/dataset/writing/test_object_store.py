@@ -198,6 +198,7 @@ def test_interrupted_write_resumes_by_receipts(file, local, store, small_parts, 
     assert content(url, options) == content(tmp_path / "parts.dp")
 
 
+@pytest.mark.slow
 def test_old_dataset_is_kept_until_new_one_is_complete(file, store, small_parts, monkeypatch):
     url, options = store
     url = f"{url}/a.dp"
@@ -282,6 +283,7 @@ def secrets(options: dict[str, Any]) -> list[bytes]:
     return [options["key"].encode(), options["secret"].encode()]
 
 
+@pytest.mark.slow
 def test_objects_contain_no_secrets(file, s3, small_parts, monkeypatch, tmp_path):
     url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())

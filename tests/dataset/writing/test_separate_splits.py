@@ -62,6 +62,7 @@ def as_dask(tables: dict[str, pd.DataFrame]) -> Frames:
     return {name: dd.from_pandas(table, npartitions=3, sort=False) for name, table in tables.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"balance": dp.Oversample("sold", ratio=0.9)}, {"fit_on": "all"}])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_separate_splits_have_bytes_of_split_column(make, tables, mixed, tmp_path, options, shuffle) -> None:

@@ -67,6 +67,7 @@ def case(request: pytest.FixtureRequest) -> tuple[dict[str, Any], bool]:
     return {"split": SPLITS[split], "balance": BALANCES[balance]}, shuffle
 
 
+@pytest.mark.slow
 def test_written_rows_equal_encode_and_assign(
     folded: pd.DataFrame, prep: Callable[..., dp.Preprocessor], case: Any, tmp_path: Path
 ) -> None:

@@ -453,6 +453,7 @@ def test_empty_standard_input_fails(call, files, tmp_path, monkeypatch):
     call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").check_line("standard input is empty")
 
 
+@pytest.mark.slow
 def test_closed_standard_output_is_not_an_error(run_process, files, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)

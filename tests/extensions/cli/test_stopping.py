@@ -82,6 +82,7 @@ def test_interrupted_write_is_resumed_by_the_same_command(call, run_process, fil
     assert tree(path) == tree(tmp_path / "undisturbed.dp")
 
 
+@pytest.mark.slow
 def test_write_on_a_full_disk_fails_and_is_resumed(run_process, call, files, tree, tmp_path):
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
@@ -153,6 +154,7 @@ def test_commands_on_a_full_disk_leave_no_partial_files(run_process, call, folde
     assert call(*command).status == 0
 
 
+@pytest.mark.slow
 def test_closed_pipe_is_not_an_error(run_process, files):
     ended = run_process("decode", files / "rows.dp", meanwhile=lambda process: process.stdout.close())
     assert "Traceback" not in ended.error

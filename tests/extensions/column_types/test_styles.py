@@ -148,6 +148,7 @@ def test_numeric_target_is_used_for_encoding_unless_in_a_notation(frame):
     assert inferred(frame, "linear", targets="written")["shop"].kind == "category"
 
 
+@pytest.mark.slow
 def test_style_does_not_depend_on_partitions(frame, tmp_path):
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
     source = dp.read_files(tmp_path / "rows.parquet", partition_bytes=3_000)

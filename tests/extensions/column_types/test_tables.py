@@ -339,6 +339,7 @@ def kinds(inferred: InferredFeatures) -> dict[str, str]:
     return {name: feature.kind for name, feature in inferred.items()} | dict.fromkeys(inferred.skipped, "skipped")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_of_a_table_has_the_expected_type(table, tmp_path):
     frame, expected = make_table(table)

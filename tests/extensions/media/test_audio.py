@@ -100,6 +100,7 @@ def test_audio_is_resampled_to_rate_of_recipe(rate):
     np.testing.assert_allclose(samples[300:15_700], tone()[300:15_700], rtol=0, atol=0.002)
 
 
+@pytest.mark.slow
 def test_resampled_tone_equals_librosa():
     librosa = pytest.importorskip("librosa")
     ours = decode_audio(encode_wav(tone(rate=44_100), 44_100), RAW)

@@ -88,6 +88,7 @@ def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **optio
     return dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", NUMBERS)
 def test_extreme_numbers_are_shown(values, tmp_path):
     column = pd.Series(NUMBERS[values], dtype=float)
@@ -106,6 +107,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WORDS)
 def test_empty_and_unusual_words_are_shown(words, tmp_path):
     features = {kind: kind for kind in ("category", "set", "bag", "sequence", "text")}

@@ -45,6 +45,7 @@ def gaps_of(frame, dataset):
     return sorted(found)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 100),
     size=st.sampled_from([7, 50, ROWS]),

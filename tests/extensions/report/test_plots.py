@@ -31,6 +31,7 @@ def test_figure_has_a_part_per_chart(dataset, tmp_path, name, titles):
     figure.savefig(tmp_path / "figure.png", dpi=30)
 
 
+@pytest.mark.slow
 def test_figure_without_name_has_the_first_chart_of_each_feature(dataset, tmp_path):
     figure = dataset.plot()
     titles = [part.get_suptitle() for part in figure.subfigs if part.axes]

@@ -73,6 +73,7 @@ def expected(simple, path):
     return [batch["row_id"].numpy().copy() for batch in simple.stream(source, BATCH_SIZE, epochs=2, **OPTIONS)]
 
 
+@pytest.mark.slow
 def test_cluster_yields_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     for source in (parts, frame):
@@ -237,6 +238,7 @@ def test_stalled_trainer_pauses_cluster_and_continues(cluster, simple, table, tm
     np.testing.assert_array_equal(np.sort(np.concatenate(seen_rows)), np.repeat(np.arange(1003), 3))
 
 
+@pytest.mark.slow
 def test_trainers_share_prepared_partitions(cluster, simple, path, tmp_path):
     log = tmp_path / "log"
 

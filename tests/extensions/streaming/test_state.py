@@ -28,6 +28,7 @@ def resumed(prep, source, state, numbers, world=1, **options):
     return [np.concatenate(shares) for shares in zip(*ranks, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}])
 def test_resume_after_any_batch_neither_loses_nor_repeats_rows(simple, parts, numbers, options):
     stream = simple.stream(parts, 60, epochs=2, **OPTIONS, **options)

@@ -83,6 +83,7 @@ def test_counting_pass_only_for_selected_columns_with_fill(table, gated, columns
     assert len(gated.read_partitions) == passes * gated.npartitions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{"threads": 1}, {"threads": 5}, {"device": "cpu"}, {"expand": False}, {"transform": lambda batch: batch}],
@@ -112,6 +113,7 @@ def test_order_differs_by_seed_and_window(prep, parts, numbers, changed):
     np.testing.assert_array_equal(np.sort(one), np.sort(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [12, 60, 984])
 def test_global_batches_do_not_depend_on_ranks(simple, parts, numbers, batch_size, drop_last):

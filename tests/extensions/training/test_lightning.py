@@ -188,6 +188,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [[], [identity]], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("way", WAYS)
 def test_checkpoint_resumes_with_remaining_batches(dataset, tmp_path, way, groups):
