@@ -27,7 +27,7 @@ from daskprep.dataset.writing.deleting import editable_root
 from daskprep.dataset.writing.encoded import EncodedOrCells
 from daskprep.dataset.writing.memory import on_workers, plan_source
 from daskprep.dataset.writing.parts import NewFile, encode_part
-from daskprep.dataset.writing.rewriting import StoredPart, read_recipe, write_next_version
+from daskprep.dataset.writing.rewriting import StoredPart, read_recipe, read_row_ids, write_next_version
 from daskprep.dataset.writing.versions import SCRATCH, Options, Recipe, commit, next_version, roll_forward
 from daskprep.dataset.writing.write import fit_source, write_again
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, warn
@@ -53,7 +53,6 @@ from daskprep.storage.layout import SPLITS, Layout
 from daskprep.storage.manifest import APPENDED, NEXT, Manifest, add_losses, read_versions
 
 _GATHERED_BYTES = 64_000_000  # of new outputs, whose rows are read at a time
-_READ_ROWS = 1 << 20
 _NO_ROWS = np.empty(0, np.int64)
 
 
@@ -242,7 +241,7 @@ def _find_members(current: Dataset, stored: Dataset, *, by_position: bool) -> _M
     rejects = stored.rejects()[ROW_ID.name].to_numpy()
     rows = sum(stored.manifest.layout.rows.values())
     splits = np.full(rows if by_position else int(rejects.max(initial=-1)) + 1, DROPPED, np.uint8)
-    for name, start, ids in _read_ids(stored):
+    for name, start, ids in read_row_ids(stored):
         positions = np.arange(start, start + len(ids))
         kept = (ids >= 0) & ~np.isin(positions, hidden.get(name, ()))
         numbers = positions + _offset(stored, name) if by_position else ids
@@ -254,14 +253,6 @@ def _find_members(current: Dataset, stored: Dataset, *, by_position: bool) -> _M
     left_out = np.unique(current.rejects()[ROW_ID.name].to_numpy())
     gone = None if is_purged else np.concatenate([*deleted, hidden.get(REJECTED, _NO_ROWS)])
     return _Members(splits, stored.url, left_out[splits[left_out] == DROPPED] if not by_position else _NO_ROWS, gone)
-
-
-def _read_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:
-    """Yield the name of a split, the position of a row in it, and the row ids from there on, of all stored rows."""
-    for name, rows in stored.manifest.layout.rows.items():
-        for start in range(0, rows, _READ_ROWS):
-            positions = range(start, min(start + _READ_ROWS, rows))
-            yield name, start, stored[name]._read(ROW_ID.name, positions)[ROW_ID.name]
 
 
 def _offset(stored: StoredDataset, split: str) -> int:

@@ -31,7 +31,7 @@ from daskprep.dataset.writing.encoded import EncodedOrCells, take
 from daskprep.dataset.writing.parts import NewFile, encode_part
 from daskprep.dataset.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.dataset.writing.rejects import encode_rejects
-from daskprep.dataset.writing.rewriting import StoredPart, write_next_version
+from daskprep.dataset.writing.rewriting import StoredPart, read_row_ids, write_next_version
 from daskprep.dataset.writing.versions import finish_cleaning, roll_forward
 from daskprep.errors import ConfigError
 from daskprep.rows.saved import parse_json
@@ -45,7 +45,6 @@ from daskprep.storage.tables import REJECTS
 
 PURGED_ROW_ID = -1
 """The row id of a row that was removed: its numbers are 0, and it has no media."""
-_READ_ROWS = 1 << 20
 _RECEIPT = re.compile(r"purge-[0-9]+\.json")
 _PART_FOLDER = re.compile(rf"part-[0-9]{{5,}}|{FOLD_PREFIX}[0-9]+")
 _MAX_NAMED = 5
@@ -111,20 +110,14 @@ def listed_versions(root: Folder, dataset: Dataset) -> Versions:
     return Versions.of_parts(digests) if versions is None or versions.digests[0] != digests[0] else versions
 
 
-def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, Integers]]:
+def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, ...]]:
     """Return the row ids among `ids` that each split of a part stores, and their positions in it; also of rejects."""
     rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
-    ids_and_positions = {REJECTED: (rejected, rejected)} if len(rejected) else {}
-    for name, count in part.manifest.layout.rows.items():
-        own_ids, positions = [], []
-        for start in range(0, count, _READ_ROWS):
-            stored = part[name].read(ROW_ID.name, start, start + _READ_ROWS)[ROW_ID.name]
-            at = np.flatnonzero(np.isin(stored, ids[ids >= 0]))
-            own_ids.append(stored[at])
-            positions.append(at + start)
-        if len(joined := np.concatenate(positions)):
-            ids_and_positions[name] = (np.concatenate(own_ids), joined)
-    return ids_and_positions
+    pieces = {REJECTED: [(rejected, rejected)]} if len(rejected) else {}
+    for name, start, stored in read_row_ids(part):
+        if len(at := np.flatnonzero(np.isin(stored, ids[ids >= 0]))):
+            pieces.setdefault(name, []).append((stored[at], at + start))
+    return {name: tuple(map(np.concatenate, zip(*own, strict=True))) for name, own in pieces.items()}
 
 
 def purge_rows(dataset: Dataset) -> dict[str, Any]:

@@ -98,21 +98,7 @@ class WriteJob:
         try:
             return self._run()
         except StorageFullError as error:
-            raise StorageFullError(
-                f"{error}. {self._describe_space()} Finished work is kept: run it again to resume"
-            ) from error
-
-    def _describe_space(self) -> str:
-        """Return a sentence about the disk space that the write needs, for a message."""
-        if checkpoint := read_checkpoint(self.scratch, CHECKPOINT_FILE):
-            plan, _ = checkpoint
-            # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
-            nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
-        elif self.source.files:
-            nbytes = 3 * sum(fragment.nbytes for fragment in self.source.fragments)
-        else:
-            return "The bytes that the write takes are not yet known."
-        return f"The write takes up to {nbytes:,} bytes there until it is committed."
+            raise StorageFullError(f"{error}. Finished work is kept: run it again to resume") from error
 
     def _run(self) -> list[dict[str, Learned]]:
         """Run the passes, from the checkpoint of a killed write if there is one, and commit; return the states."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
+from daskprep.columns.permutation import Integers
 from daskprep.dataset import Dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.writing.encoded import EncodedOrCells
@@ -22,6 +23,8 @@ from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.storage.manifest import Manifest
 from daskprep.storage.reading import column_array, read_table
 
+_READ_ROWS = 1 << 20
+
 
 def read_recipe(dataset: Dataset) -> Recipe:
     """Return the preprocessing of the rows of a dataset."""
@@ -34,6 +37,14 @@ def read_recipe(dataset: Dataset) -> Recipe:
         return state if learned is not None else {**state, "features": features}
 
     return Recipe(dataset.features, split, balance, state["fit_on"], dataset.learned, describe)
+
+
+def read_row_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:
+    """Yield the name of a split, the position of a row in it, and the row ids from there on, of all stored rows."""
+    for name, rows in stored.manifest.layout.rows.items():
+        for start in range(0, rows, _READ_ROWS):
+            positions = range(start, min(start + _READ_ROWS, rows))
+            yield name, start, stored[name]._read(ROW_ID.name, positions)[ROW_ID.name]
 
 
 class StoredPart:

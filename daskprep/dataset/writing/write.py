@@ -300,7 +300,8 @@ def repair(
             clean(root, dataset.manifest)
     else:
         folders = [root, *(root / part_folder(number) for number in range(1, len(dataset.segments)))]
-        damages_by_part = [part.damaged() for part in dataset.datasets]
+        is_single = len(dataset.segments) == 1
+        damages_by_part = [damages] if is_single else [part.damaged() for part in dataset.datasets]
         if frame is not None and sum(map(bool, damages_by_part)) > 1:
             raise ConfigError(
                 f"{root.url}: {len(damages):,} files of several parts are damaged, so that frame is ambiguous: repair "
