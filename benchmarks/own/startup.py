@@ -1,74 +1,64 @@
-"""Startup time of daskprep: its import, and the first fit of 1,000 rows, each in fresh processes.
+"""CPU seconds of commands and short scripts on 60 rows, each in a fresh process, and the large packages that they import.
 
-    python -m benchmarks.own.startup [--rounds 7]
-
-Every sample is a new interpreter that has imported pandas and Dask before the clock starts. The last line
-names the heavy packages that were loaded before the first fit, some of which should not be.
+python -m benchmarks.own.startup [--rounds 5]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import resource
 import subprocess
 import sys
-from statistics import median
+import tempfile
+from pathlib import Path
 
-PROGRAM = """
-import json, sys, time
-import dask, dask.array, dask.dataframe, numpy as np, pandas as pd
-
-start = time.perf_counter()
-import daskprep as dp
-imported = time.perf_counter()
-dp.Preprocessor, dp.Number, dp.Category, dp.Text, dp.Set, dp.Binary, dp.Date
-resolved = time.perf_counter()
-heavy = ("torch", "librosa", "PIL", "zarr", "sklearn", "distributed")
-early = [name for name in heavy if name in sys.modules]
-
-rng = np.random.default_rng(0)
-frame = pd.DataFrame({
-    "price": rng.normal(size=1000), "city": rng.choice(["Oslo", "Rome", "Lima"], 1000),
-    "tags": rng.choice(["a b", "b", "c a", ""], 1000),
-    "review": rng.choice(["Calm, lovely.", "Too loud!"], 1000),
-    "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 365, 1000), unit="D"),
-    "sold": rng.random(1000) < 0.5,
-})
-prep = dp.Preprocessor({
-    "price": dp.Number(normalization="zscore"), "city": dp.Category(), "tags": dp.Set(), "review": dp.Text(),
-    "day": dp.Date(), "sold": dp.Binary(),
-})
-began = time.perf_counter()
-prep.fit(frame)
-first = time.perf_counter()
-prep.fit(frame)
-second = time.perf_counter()
-print(json.dumps({
-    "import daskprep": imported - start, "first use of its names": resolved - imported,
-    "first fit of 1,000 rows": first - began, "second fit": second - first, "early": early,
-}))
-"""
+ROWS = "price,city,review,sold\n" + "".join(f"{i}.5,{['Oslo', 'Rome'][i % 2]},calm {i},{i % 2}\n" for i in range(60))
+PACKAGES = ("numpy", "pandas", "pyarrow", "dask", "scipy", "sklearn", "zarr", "distributed", "torch")
+FIT = "import pandas as pd, daskprep as dp; dp.Preprocessor({'price': 'number', 'city': 'category'}).fit(pd.read_csv('a.csv'))"
+FIRST = "import daskprep as dp; next(iter(dp.open_dataset('a.dp')['train'].loader(8)))"
+JOBS = {
+    "`import numpy, pandas, pyarrow`": "import numpy, pandas, pyarrow",
+    "`import torch`": "import torch",
+    "`import daskprep`": "import daskprep",
+    "`daskprep --help`": ["--help"],
+    "`daskprep infer`": ["infer", "a.csv"],
+    "`daskprep inspect`": ["inspect", "a.dp"],
+    "`daskprep verify`": ["verify", "a.dp"],
+    "`fit` of a frame": FIT,
+    "first batch of a loader": FIRST,
+}
 
 
-def sample() -> dict[str, float | list[str]]:
-    """Measure one fresh interpreter; seconds by step, and the modules loaded before the fit."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+def code_of(job: str | list[str]) -> str:
+    """Return the code of a job, which then prints the packages that it imported to standard error."""
+    command = f"from daskprep.extensions.cli import main; assert main({job}) == 0" if isinstance(job, list) else job
+    return f"import sys\n{command}\nprint(*({{*{PACKAGES}}} & {{*sys.modules}}), file=sys.stderr)"
+
+
+def run(job: str | list[str], folder: Path) -> tuple[float, set[str]]:
+    """Return the CPU seconds of a job in a fresh process, and the packages that it imported."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code_of(job)], cwd=folder, capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(done.stderr)
-    measured: dict[str, float | list[str]] = json.loads(done.stdout)
-    return measured
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, set(done.stderr.split())
 
 
 def main() -> None:
-    """Print medians and the fastest sample, in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7)
-    samples = [sample() for _ in range(parser.parse_args().rounds)]
-    print("| beyond pandas and Dask | median, ms | fastest, ms |\n|---|---|---|")
-    for step in [name for name in samples[0] if name != "early"]:
-        times = [1000 * one[step] for one in samples]
-        print(f"| {step} | {median(times):.1f} | {min(times):.1f} |")
-    print(f"\nloaded before the first fit: {', '.join(samples[0]['early']) or 'none'}")
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "a.csv").write_text(ROWS)
+        run(["preprocess", "a.csv", "-o", "a.dp"], folder)
+        results = {title: [run(job, folder) for _ in range(rounds)] for title, job in JOBS.items()}
+    print("| job | CPU seconds | imports |\n|---|---|---|")
+    for title, found in results.items():
+        print(
+            f"| {title} | {min(seconds for seconds, _ in found):.2f} | {', '.join(sorted(found[0][1], key=PACKAGES.index))} |"
+        )
 
 
 if __name__ == "__main__":
