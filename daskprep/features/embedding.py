@@ -49,12 +49,10 @@ class Embedding(Feature[Summary, LearnedVector]):
         "drop_row".
     fill_value : str or float
         Value that "fill_with_const" embeds for missing values; 0 imputes a vector of zeros.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
+    missing_indicator, column
+        As for `Feature`.
     invalid : {"missing", "raise"}
         Without effect, since all values can be read.
-    column : str or None
-        Column to read, if its name differs from the feature's.
 
     Examples
     --------

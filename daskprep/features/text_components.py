@@ -131,12 +131,10 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         Whether missing values become `fill_value`, or drop the row.
     fill_value : str
         Text that replaces missing values. The empty text is all zeros.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
+    missing_indicator, column
+        As for `Feature`.
     invalid : {"missing", "raise"}
         Without effect, since all values can be read.
-    column : str or None
-        Column to read, if its name differs from the feature's.
 
     Examples
     --------
