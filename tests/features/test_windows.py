@@ -340,4 +340,4 @@ def test_a_horizon_without_a_gap_is_hinted_once():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             prep.fit(frame)
-        assert sum("pass DatetimeSplit a gap" in str(one.message) for one in caught) == count
+        assert sum("DatetimeSplit(gap=...)" in str(one.message) for one in caught) == count
