@@ -329,6 +329,7 @@ class _SeriesImputer(WindowImputer):
         self.per_split = feature.across_splits is not True
         self.sees_earlier_splits = feature.across_splits == "auto" and not feature.horizon
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
+        self.uses_times = feature.time is not None and bool(feature.step or feature.statistics)
         self._step = 0 if feature.step is None else _micros(feature, "step")
         span = _micros(feature, "window_size") if feature._span else self._step * (feature._steps + 1)
         reach = feature._steps or 1 if span else feature._steps

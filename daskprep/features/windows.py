@@ -38,7 +38,7 @@ class WindowBorder:
     groups: pa.Array  # names of all groups of the partition
     values: pa.Array  # in order, by group
     codes: Integers  # positions of their groups
-    times: Integers  # empty without times
+    times: Integers  # empty if windows need none
     extent: Integers  # first and last time of each group; empty without times
     order: SeriesOrder | None  # of the times
 
@@ -82,6 +82,7 @@ class WindowImputer(NeighbourImputer):
 
     used_in_fit = False
     null_is_group = True  # whether rows without a group are a group
+    uses_times = False  # whether windows need times, and not only their order
 
     def __init__(self, feature: Contract, reach: Reach, time: str | None) -> None:
         self._before, self._reach, self._time = feature._before, reach, time
@@ -122,9 +123,8 @@ class WindowImputer(NeighbourImputer):
         if self._reach.after or self._reach.fills:
             kept[expand_ranges(*self._nearest(own, firsts, ends, extent[:, :1], present, ahead=True))] = True
         rows = rows[kept]
-        return WindowBorder(
-            groups, values.take(pa.array(rows)), codes[rows], times[rows] if len(times) else times, extent, order
-        )
+        kept_times = times[rows] if self.uses_times else times[:0]
+        return WindowBorder(groups, values.take(pa.array(rows)), codes[rows], kept_times, extent, order)
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
         """Return for each partition the rows of other partitions, or of `with_history`, that its windows have."""
@@ -163,7 +163,8 @@ class WindowImputer(NeighbourImputer):
 
     def complete(self, parsed: pa.Array, border_value: OuterRows | None, learned: Any = None) -> pa.Array:
         """Return the window of each row."""
-        values, times, (codes, _) = self.values_of(parsed, learned), self._times_of(parsed), self._codes_of(parsed)
+        values, (codes, _) = self.values_of(parsed, learned), self._codes_of(parsed)
+        times = self._times_of(parsed) if self.uses_times else np.zeros(0, np.int64)
         first = 0
         if border_value is not None:
             outer, outer_codes, outer_times, first = border_value
