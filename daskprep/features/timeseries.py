@@ -86,7 +86,8 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         Column of groups: windows take numbers only from rows with the same value. Missing values form a group too.
     time : str or None
         Column of times. If the rows of a group are not in their order, encoding raises `ColumnError`. None: rows are
-        taken in the order of the data without a check. Rows of one time are in the order of the data.
+        taken in the order of the data without a check. Rows of one time are in the order of the data. If it is also
+        `column`, windows have the seconds between their rows and the row.
     step : str or None
         Duration of a step, such as "1D": windows have a number for each step of time, NaN for steps without a row. A
         row is in the nearest step; of several rows, the last counts. None: a step is a row.
@@ -142,6 +143,14 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         """Raise ConfigError for padding beyond float32, contradictory windows, or a fill value that is not a series."""
         if self.padding_value is not None and not abs(self.padding_value) <= MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
+        self._check_windows()
+        if self.step is not None:
+            _micros(self, "step")
+        if self.fill_value is not None:
+            self.parse_fill(self.fill_value)
+
+    def _check_windows(self) -> None:
+        """Raise ConfigError for contradictory windows."""
         if self.window_size and self.horizon:
             raise ConfigError(
                 f"Timeseries: window_size={self.window_size} uses previous rows, horizon={self.horizon} following "
@@ -167,17 +176,23 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
                 f"Timeseries: window_size={self.window_size!r} needs a column in time, and statistics: for a number "
                 'each day, use step="1D" and a number as window_size'
             )
+        if self._of_times and (self.statistics or self.normalization):
+            raise ConfigError(
+                f'Timeseries: windows of the times of "{self.time}" have seconds: leave out statistics and '
+                'normalization, or use the statistic "since" of another column'
+            )
         if self._steps > _MAX_WINDOW:
             raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._steps:,}")
-        if self.step is not None:
-            _micros(self, "step")
-        if self.fill_value is not None:
-            self.parse_fill(self.fill_value)
 
     @property
     def _span(self) -> bool:
         """Whether windows have the rows of a duration."""
         return isinstance(self.window_size, str)
+
+    @property
+    def _of_times(self) -> bool:
+        """Whether windows have the seconds between their rows and the row."""
+        return self.time is not None and self.column == self.time
 
     @property
     def _steps(self) -> int:
@@ -221,6 +236,8 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         """Return lists of float32; for windows structs of value, group and time."""
         if not self.is_windowed:
             return parse_number_lists(column, SEPARATORS[self.tokenizer])
+        if self._of_times:
+            return parse_rows(pa.repeat(pa.scalar(0, pa.float32()), len(column)), self, others)
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
         parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
         return parse_rows(parsed, self, others, mask=parsed.is_null())
@@ -329,7 +346,7 @@ class _SeriesImputer(WindowImputer):
         self.per_split = feature.across_splits is not True
         self.sees_earlier_splits = feature.across_splits == "auto" and not feature.horizon
         self._fill_strategy = neighbour_strategy(feature.missing_value_strategy)
-        self.uses_times = feature.time is not None and bool(feature.step or feature.statistics)
+        self.uses_times = feature._of_times or (feature.time is not None and bool(feature.step or feature.statistics))
         self._step = 0 if feature.step is None else _micros(feature, "step")
         span = _micros(feature, "window_size") if feature._span else self._step * (feature._steps + 1)
         reach = feature._steps or 1 if span else feature._steps
@@ -366,7 +383,12 @@ class _SeriesImputer(WindowImputer):
         numbers = rows.values.to_numpy()
         if self._fill_strategy is not None:
             numbers = fill_in_groups(numbers, rows.codes, self._fill_strategy)
-        windows = self._columns(numbers, rows)
+        if self._feature._of_times:
+            seconds = np.where(np.isinf(numbers), np.inf, rows.times / 1_000_000)
+            windows = np.abs(rows.times[rows.positions, None] / 1_000_000 - self._columns(seconds, rows))
+            windows = windows.astype(np.float32)
+        else:
+            windows = self._columns(numbers, rows)
         windows[np.isinf(windows)] = np.nan
         # A window is missing if the number of its row is, unless imputation fills it.
         missing = ~valid_mask(parsed)
@@ -409,10 +431,10 @@ class _SeriesImputer(WindowImputer):
     def _windows(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int = 0) -> np.ndarray:
         """Return the numbers of the rows, or steps of time, in each window, NaN for those outside the group."""
         if not len(numbers):
-            return np.empty((0, width), np.float32)
+            return np.empty((0, width), numbers.dtype)
         if self._step:
             return self._steps_of_time(numbers, rows, width, shift)
-        outside = np.full(width, np.nan, np.float32)
+        outside = np.full(width, np.nan, numbers.dtype)
         ahead = self._feature.horizon > 0
         if ahead:
             begins, known = rows.positions + 1, rows.ends - rows.positions - 1
@@ -424,7 +446,7 @@ class _SeriesImputer(WindowImputer):
         windows: np.ndarray = views[begins]
         short = np.flatnonzero(known < width)
         steps = np.arange(width) if ahead else np.arange(width)[::-1]
-        windows[short] = np.where(steps < known[short, None], windows[short], np.float32(np.nan))
+        windows[short] = np.where(steps < known[short, None], windows[short], numbers.dtype.type(np.nan))
         return windows
 
     def _steps_of_time(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int) -> np.ndarray:
@@ -436,7 +458,7 @@ class _SeriesImputer(WindowImputer):
             starts = self._locate(rows, own_times - step * (width + shift))
             ends = np.minimum(rows.positions + 1, self._locate(rows, own_times - step * (shift - 1)))
         starts = np.minimum(starts, ends)
-        windows = np.full((len(ends), width), np.nan, np.float32)
+        windows = np.full((len(ends), width), np.nan, numbers.dtype)
         for chunk in _chunks(ends - starts):
             sources = expand_ranges(starts[chunk], ends[chunk])
             owners = np.repeat(np.arange(chunk.start, chunk.stop), (ends - starts)[chunk])

@@ -341,3 +341,22 @@ def test_a_horizon_without_a_gap_is_hinted_once():
             warnings.simplefilter("always")
             prep.fit(frame)
         assert sum("DatetimeSplit(gap=...)" in str(one.message) for one in caught) == count
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 999), partitions=st.sampled_from([1, 5]))
+def test_windows_of_times_have_the_seconds_to_other_rows(seed, partitions):
+    frame = make_rows(seed, 30).dropna(subset="shop").reset_index(drop=True)
+    rows = dd.from_pandas(frame, npartitions=partitions)
+    options = {"column": "at", "time": "at", "group_by": "shop"}
+    for feature, lags in (
+        (dp.Timeseries(window_size=3, shift=1, **options), (3, 2, 1)),
+        (dp.Timeseries(horizon=2, missing_value_strategy="fill_with_const", **options), (-1, -2)),
+    ):
+        found = np.asarray(dp.Preprocessor({"w": feature}).fit(frame).encode(rows)["w"])
+        others = [frame["at"] - frame.groupby("shop")["at"].shift(lag) for lag in lags]
+        expected = np.stack([one.dt.total_seconds().abs() for one in others], axis=1)
+        np.testing.assert_array_equal(found, expected.astype(np.float32))
+    daily = dp.Timeseries(window_size=2, step="1D", **options)
+    found = np.asarray(dp.Preprocessor({"w": daily}).fit(frame).encode(rows)["w"])
+    assert (found[:, 1] == 0).all()
