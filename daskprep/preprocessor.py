@@ -509,10 +509,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _open_new_rows(
         self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None
     ) -> tuple[Mapping[str, Feature], Source]:
-        """Return features and the source of their columns; only the inputs if the rows lack a column of a target.
-
-        `assignment_columns` and the columns of folds are also read, unless it is None.
-        """
+        """Return features and the source of their columns; only the inputs if rows lack a target."""
 
         def open_columns(features: Mapping[str, Feature]) -> Source:
             others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
@@ -619,10 +616,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _resolve_features(
         self, frame: Any, split: Splitter | None, options: Options, y: Any = None
     ) -> tuple[dict[str, Feature], Any]:
-        """Return the features to fit, passed or inferred ("auto"), and the frame, or its source if it is a stream.
-
-        The frame has `y` as a column if a feature learns from it.
-        """
+        """Return the features to fit, passed or inferred, and the frame with `y`, or its stream."""
         if not self._is_auto:
             features = match_folds_to_split(self._validate_features(), split, self.fit_on)
             return features, with_y(features, frame, y)
@@ -637,10 +631,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 
     def _validate_features(self) -> dict[str, Feature]:
-        """Return the features as `Feature` objects: those passed, or after a fit with "auto" the inferred ones.
-
-        Raise `ConfigError` for parameters that contradict each other.
-        """
+        """Return the features passed, or after a fit with "auto" the inferred ones, after checks."""
         if self._is_auto:
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", fit infers the features: call fit first')

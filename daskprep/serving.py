@@ -446,10 +446,7 @@ def _reject_cells(cells: Mapping[str, CellReport]) -> None:
 
 
 def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
-    """Encode two sample cells, so that an altered state raises an error on load.
-
-    With `has_length`, cells are only read: rows of an altered length could need any amount of memory.
-    """
+    """Encode, or with `has_length` only read, two sample cells: an altered state raises an error."""
     for sample in ("0", "no such cell"):
         row = dict.fromkeys(encoder.columns, sample)
         with suppress(ValueError):  # the encoder may reject the sample

@@ -87,10 +87,7 @@ def _check_source(
     absent: Mapping[str, str],
     ignore: Collection[str] = (),
 ) -> CheckResult:
-    """Return the findings about the rows of a source, in one pass, without the kinds in `ignore`.
-
-    `absent` has the missing columns by feature.
-    """
+    """Return the findings about rows, without the kinds in `ignore`; `absent`: missing columns by feature."""
     present = {name: feature for name, feature in features.items() if name not in absent}
     rows, tallies = tally_source(present, learned, source)
     return compare_tallies(features, learned, rows, tallies, absent, ignore)
@@ -99,10 +96,7 @@ def _check_source(
 def _select_checked(
     features: Mapping[str, ContractT], columns: str | Iterable[str] | None, ignore: str | Iterable[str]
 ) -> tuple[dict[str, ContractT], set[str]]:
-    """Return the features to check, and the kinds of findings to leave out; ConfigError for an unknown name.
-
-    Names are of features, or of columns that they read; in `ignore`, also of kinds.
-    """
+    """Return the features to check, and the kinds of findings to leave out; ConfigError for unknown names."""
     names = [[one] if isinstance(one, str) else list(one) for one in (columns or (), ignore)]
     read = {column: name for name, feature in features.items() for column in feature.reads(name)}
     known = read | {name: name for name in features}

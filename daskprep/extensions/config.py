@@ -103,10 +103,7 @@ def write_config(
     sample_seed: int = 42,
     weight: str | None = None,
 ) -> dict[str, Any]:
-    """Return a configuration for `read_config`, of plain values.
-
-    Write it as YAML with ``sort_keys=False``, because the order of `special_symbols` defines their ids.
-    """
+    """Return a configuration for `read_config`, of plain values; the order of keys matters."""
     settings = {
         "balance": None if balance is None else balance.to_dict(),
         "sample_size" if isinstance(sample, int) else "sample_ratio": sample,

@@ -72,10 +72,7 @@ class _Embedding(torch.nn.Embedding):
 
 
 class _TokenMean(_Embedding):
-    """The mean embedding of the tokens of each row; zeros without tokens.
-
-    Rows are ids, a flag for each token of the vocabulary (multi-hot), or the count of each (bag).
-    """
+    """The mean embedding of the tokens of each row, as ids, flags or counts; zeros without tokens."""
 
     def __init__(self, size: int, width: int, specials: SpecialSymbols, *, left: bool) -> None:
         super().__init__(size, width, specials.unknown_id)

@@ -163,10 +163,7 @@ def decode_chunk(
 
 
 def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Output) -> None:
-    """Raise CorruptDatasetError if a Blosc header has wrong sizes.
-
-    Blosc trusts its header: with wrong sizes it would read and write outside its buffers.
-    """
+    """Raise CorruptDatasetError for wrong sizes, by which Blosc would write outside its buffers."""
     view = byte_view(header)
     sizes = _BLOSC_HEADER.unpack_from(view) if len(view) >= HEADER_BYTES else (0,) * 7
     _check_size(output, sizes[6], stored_bytes)

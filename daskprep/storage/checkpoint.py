@@ -33,10 +33,7 @@ def checkpointable(kind: Kind) -> Kind:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The saved results of the tasks of a pass, in files named by ranges of partitions.
-
-    The name of the folder is a digest of the rows, partitions and work for which they are valid.
-    """
+    """The saved results of the tasks of a pass, in files named by ranges of partitions."""
 
     folder: Folder
     name: str  # of the pass; the names of its files start with it.

@@ -130,10 +130,7 @@ class Folder:
             yield append
 
     def preallocate(self, name: str, size: int) -> PreallocatedFile | None:
-        """Return a file that is written in any order and appears once it is finished.
-
-        None if the file system has no such files. Its folder must exist.
-        """
+        """Return a file to write in any order, which appears once finished; None if unsupported."""
         return self.files.preallocate(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
@@ -165,10 +162,7 @@ class Folder:
         return self.files.size(f"{self.path}/{name}", f"{self.url}/{name}")
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of all files below the folder, sorted by name.
-
-        Links, pipes and devices have the size NOT_REGULAR_FILE.
-        """
+        """Return the bytes of all files below the folder by name; links have NOT_REGULAR_FILE."""
         return dict(sorted(self.files.sizes(self.path, self.url)))
 
     def children(self) -> list[str]:

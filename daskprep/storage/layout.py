@@ -86,10 +86,7 @@ class Layout:
         carried_bytes: int = 0,
         sharded: bool = False,
     ) -> Layout:
-        """Return a layout for outputs and the number of rows of each split.
-
-        `carried_bytes` are the bytes of a row that the task of a part receives, but does not store: media files.
-        """
+        """Return a layout for outputs and rows; `carried_bytes` of a row are not stored: media files."""
         outputs = tuple(outputs)
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
         if block_rows is None:

@@ -106,10 +106,7 @@ class FileEntry:
         return True
 
     def chunks(self, read_tail: Callable[[int], Buffer]) -> list[Span]:
-        """Return the spans of the chunks of a shard or chunk file, each with the checksum that the chunk ends with.
-
-        `read_tail(start)` reads a shard from an offset to its end; CorruptDatasetError if these bytes are damaged.
-        """
+        """Return the spans of the chunks of a shard or chunk file; `read_tail(start)` reads to the end."""
         if self.slots is None:
             return [Span(0, self.bytes, self.crc32c)]
         return chunk_spans(read_tail(self.bytes - tail_bytes(self.slots)), self.bytes, self.crc32c)

@@ -196,10 +196,7 @@ def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> 
 
 
 def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) -> pa.Table:
-    """Return a table of the outputs of a block, scalars or cells of media.
-
-    CorruptDatasetError if it does not match the manifest and the outputs.
-    """
+    """Return a table of outputs of a block, scalars or cells of media."""
     requested = {
         one.name: CELL_TYPE if one.stores_cells else pa.from_numpy_dtype(np.dtype(one.dtype)) for one in outputs
     }

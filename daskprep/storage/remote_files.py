@@ -219,10 +219,7 @@ class RemoteFiles:
 
 @contextmanager
 def _error_context(url: str, action: str) -> Iterator[None]:
-    """Raise errors of any file system with the URL, without credentials.
-
-    `action` completes the message "cannot be ...". The errors of the file systems have no common base class.
-    """
+    """Raise errors of any file system with the URL, without credentials."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -37,10 +37,7 @@ def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def call_with_retries(call: Callable[[], T], attempts: int) -> T:
-    """Return the result of `call`, repeated after temporary failures.
-
-    The final error has the number of attempts as its attribute `attempts`.
-    """
+    """Return the result of `call`, repeated after temporary failures."""
     started, pause = time.monotonic(), _FIRST_PAUSE
     for attempt in range(1, attempts + 1):
         try:

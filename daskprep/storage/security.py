@@ -50,10 +50,7 @@ _PROTOCOL_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"
 
 @functools.cache
 def require_safe(package: str, alternative: str = "") -> None:
-    """Raise MissingPackageError if a package has a known security hole.
-
-    `alternative` is appended to the command for the upgrade.
-    """
+    """Raise MissingPackageError if a package has a known security hole."""
     accepted = os.environ.get(OVERRIDE_VARIABLE, "").replace(" ", "").split(",")
     if package in accepted or "all" in accepted:
         return

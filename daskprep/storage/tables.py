@@ -35,10 +35,7 @@ CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
 def encode_table(column_batches: Iterable[Columns], block_rows: int, compression: Compression = "lz4") -> pa.Buffer:
-    """Return columns as a Parquet file, whose bytes do not depend on the batches.
-
-    Each batch but the last has a multiple of `block_rows` rows. Only cells of media may be null.
-    """
+    """Return columns as a Parquet file; batches have multiples of `block_rows` rows, up to the last."""
     sink, tables = pa.BufferOutputStream(), map(_to_table, column_batches)
     table = next(tables)
     writer_options = {

@@ -342,12 +342,7 @@ def check_augment(
     learned: Mapping[str, Any] = MappingProxyType({}),
     regions: Regions = MappingProxyType({}),
 ) -> Steps:
-    """Return the steps of the option `augment` by output names, with learned values bound.
-
-    `outputs` maps each output to type and shape of a row, and `learned` maps features to their learned state. Raise
-    ConfigError for unknown outputs and for steps that do not suit them. Steps after a user's function are checked on
-    batches, because type and shape of its result are not known before. `regions` has the images of boxes and keypoints.
-    """
+    """Return the steps of the option `augment` by output names, checked, with learned values bound."""
     if not isinstance(augment, Mapping):
         raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
     checked: dict[tuple[str, ...], tuple[Step, ...]] = {}
@@ -402,11 +397,7 @@ def _check_same_size(shapes: Mapping[str, Shape]) -> None:
 
 
 def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None, is_alike: bool) -> RowType | None:
-    """Return type and shape of a row after all steps; None if they are unknown, as after a user's function.
-
-    `is_alike` is whether several outputs are augmented alike: rows without channels are then masks of classes. Raise
-    ConfigError for a step that is invalid, does not suit the row, or would change the type of a mask.
-    """
+    """Return type and shape of a row after all steps, None if unknown; if `is_alike`, rows may be masks."""
     is_mask = is_alike and row is not None and len(row[1]) == 2
     current = (row[0], (1, *row[1])) if row is not None and is_mask else row
     for step in steps:
@@ -441,14 +432,7 @@ def augment_batch(
     steps_by_output: Steps,
     regions: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
-    """Return a batch with the outputs of `steps_by_output` augmented; `batch` is not modified.
-
-    The random numbers of an `Augmentation` depend on seed, epoch, row number, output names and the position in the list
-    of steps. A transform of torchvision's v2 is called for each row, and seeded by the same values. Another function is
-    called with all images of the batch. It must use random numbers of torch, whose generators are seeded from the same
-    values and all row numbers of the batch. Its result depends on the batch of each row. The outputs `regions` are
-    boxes and keypoints.
-    """
+    """Return a batch with the outputs of `steps_by_output` augmented, by seed, epoch and row; `batch` stays."""
     changed = dict(batch)
     for names, steps in steps_by_output.items():
         images = [name for name in names if name not in regions]
@@ -497,10 +481,7 @@ def _is_torchvision(step: Step) -> bool:
 def _transform_rows(
     transform: Step, group: Mapping[str, torch.Tensor], images: Sequence[str], rows: Integers, key: int
 ) -> dict[str, torch.Tensor]:
-    """Return the outputs of a group after a transform of torchvision's v2 of each row, seeded by its row number.
-
-    Raise ConfigError if rows become images of different sizes, or lose boxes.
-    """
+    """Return the outputs of a group after a transform of torchvision's v2 of each row, seeded by its number."""
     tv_tensors = importlib.import_module("torchvision.tv_tensors")
     regions = [name for name in group if name not in images]
     results: dict[str, list[torch.Tensor]] = {name: [] for name in group}
@@ -560,10 +541,7 @@ def _forked_generators(device: torch.device) -> Iterator[Callable[[int], None]]:
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
-    """Return the result of a user's function for the images of the output `name`, with torch seeded by `key`.
-
-    The generators of torch are restored. Raise ConfigError if the result is not a tensor of as many rows.
-    """
+    """Return the result of a user's function for the images of an output, with torch seeded by `key`."""
     with _forked_generators(values.device) as set_seed:
         set_seed(key)
         result = function(values)

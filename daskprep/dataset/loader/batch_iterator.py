@@ -65,10 +65,7 @@ class Ranks:
 
 
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
-    """Raise ConfigError if a state lacks one of the keys `names`, or a value of `counts` is no integer from 0.
-
-    Raise FormatVersionError if its format is above `newest`. `kind` is the name of its object in messages.
-    """
+    """Raise ConfigError unless a state has the keys `names`, integers as `counts`, and a format up to `newest`."""
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
         raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}; pass the result of its state_dict()")
     for name in ("format", *counts):
@@ -78,10 +75,7 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
 
 
 def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kind: str = "loader") -> None:
-    """Raise ConfigError for the first option, a name and the value in use, that has another value in the state.
-
-    `kind` is the name of the object in messages.
-    """
+    """Raise ConfigError for the first option that has another value in the state."""
     for name, value in options.items():
         if state[name] != value:
             origin = ", which depends on batch_size" if name == "streams" else ""
@@ -97,10 +91,7 @@ def is_distributed() -> bool:
 
 
 def refuse_sharing(caller: FrameType) -> None:
-    """Raise ConfigError if the stack frame `caller` is in accelerate and would distribute this rank's batches again.
-
-    With one process, or another calling class, nothing happens.
-    """
+    """Raise ConfigError if accelerate, in the stack frame `caller`, would distribute batches of a rank again."""
     # accelerate calls set_epoch before each iteration, on every rank. Only the stack shows a dataset its DataLoader.
     outer = caller.f_locals.get("self")
     if type(outer).__name__ not in _RESHARDING_CLASSES:
@@ -289,10 +280,7 @@ class BatchIterator(IterableDataset[Any]):
         self._begun, self._current_iteration = False, None
 
     def _iterate_pipeline(self, pipeline: Pipeline, builder: BatchBuilder, iteration: object) -> Iterator[Any]:
-        """Yield the batches of a pipeline, tally them for the audit, and advance the position.
-
-        The position advances only while `iteration` is the current one.
-        """
+        """Yield and tally the batches of a pipeline; advance the position if `iteration` is current."""
         self._times = pipeline.times
         schedule, batches, tally, yielded = None, range(0), RowTally(), 0
         for window, tensors in pipeline.transfer.move_windows(pipeline):

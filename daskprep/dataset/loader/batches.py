@@ -40,11 +40,7 @@ def select_outputs(
     features: Mapping[str, Feature],
     default_targets: Iterable[str],
 ) -> tuple[list[str], BatchFormat]:
-    """Return the names of the outputs of batches, inputs first, and the form of batches.
-
-    `all_names` are the outputs to select from; `check` raises for a name that is not among them. `default_targets` are
-    the features that are targets unless the options set others.
-    """
+    """Return the names of the outputs of batches, inputs first, and the form of batches; `check` may raise."""
     names = _select_names(options.columns, all_names, check)
     if options.targets is None:
         outputs = [name + suffix for name in default_targets for suffix in all_outputs(features[name])]
@@ -72,10 +68,7 @@ def _select_names(
 def make_expanders(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]
 ) -> dict[str, Expander]:
-    """Return a function by output that expands compact rows to model inputs, for the outputs `names` that need one.
-
-    `features` and `learned` are by feature name. Indicators of missing values become bool.
-    """
+    """Return a function by output that expands compact rows to model inputs, if it needs one."""
     selected = set(names)
     expanders: dict[str, Expander] = {
         name + suffix: _bind_expand(name, feature, learned[name])
@@ -116,10 +109,7 @@ class BatchFormat:
 
 
 def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray]) -> list[Any]:
-    """Return a list of single rows in the form of a loader's batches: expanded, with targets separated.
-
-    `rows` are encoded, arrays by output.
-    """
+    """Return encoded arrays as single rows in the form of a loader's batches."""
     names = list(rows)
     expand = make_expanders(dataset.features, dataset.learned, names)
     batch = {name: torch.from_numpy(array) for name, array in rows.items()}

@@ -29,10 +29,7 @@ _MAX_GROUP_PARTS = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSchedule(Schedule):
-    """The batches of an epoch with rows of similar length.
-
-    `batch_size` divides `rows_before`, and `streams` divides `batch_size`.
-    """
+    """The batches of an epoch with rows of similar length; `streams` divides `batch_size`."""
 
     lengths: np.ndarray  # of each row of the split
     max_group_parts: int = 512
@@ -142,10 +139,7 @@ class TokenBatches:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenSchedule(LengthSchedule):
-    """The batches of an epoch with a bound of padded tokens; a part has `batch_size` rows.
-
-    `cut_epoch` returns the batches for `token_batches`, the same for every rank and position.
-    """
+    """The batches of an epoch with a bound of padded tokens; a part has `batch_size` rows."""
 
     token_batches: TokenBatches = TokenBatches((), np.zeros(1, np.int64))
     max_group_parts: int = _MAX_GROUP_PARTS
@@ -208,10 +202,7 @@ class TokenSchedule(LengthSchedule):
 
 
 def cut_runs(widths: Integers, part_rows: int, tokens: int) -> list[int]:
-    """Return the edges of runs of parts with ascending `widths` whose rows, times the last width, are within `tokens`.
-
-    A run has at least one part.
-    """
+    """Return the edges of runs of parts, at least one, whose rows times the last width are within `tokens`."""
     edges = [0]
     while edges[-1] < len(widths):
         rest = widths[edges[-1] :]

@@ -42,10 +42,7 @@ class CachedMedia(MediaRows):
     def __init__(
         self, cached_medium: CachedMedium, number: int, cells: MediaRows, buffer: np.ndarray, *, is_ours: bool
     ) -> None:
-        """Prepare block `number` of a dataset: `cells` are its encoded media, `buffer` is memory for decoded rows.
-
-        `is_ours` is whether this rank or worker completes the block if not all rows are decoded.
-        """
+        """Prepare block `number`; `is_ours`: this process completes it if not all rows are decoded."""
         self._cached_medium = cached_medium
         self._number = number
         self._media = cells
@@ -123,10 +120,7 @@ class CachedMedia(MediaRows):
         return self._is_ours and not is_settled and bool(self._done.any())
 
     def finish(self) -> DecodeStats:
-        """Decode the missing rows of the block and cache it, unless it is cached; return the statistics.
-
-        A broken cell ends this without an error.
-        """
+        """Decode the missing rows of the block and cache it, up to the first broken cell."""
         cells, missing = self.cells, np.flatnonzero(~self._done)
         if cells is None or self._cached_medium.cache.has(self._number):
             return DecodeStats()
@@ -202,11 +196,7 @@ class _WrappedBlocks:
 
 
 class CachedBlocks(_WrappedBlocks):
-    """Source with caches of decoded media in front.
-
-    `caches` has the cached media of each split that `split` joins. `sharer_index` is the number of this process among
-    the `sharer_count` ranks or workers that decode rows of the same blocks, and take turns completing these blocks.
-    """
+    """Source with caches of decoded media in front; `sharer_count` processes take turns completing blocks."""
 
     def __init__(
         self,
@@ -245,12 +235,7 @@ class CachedBlocks(_WrappedBlocks):
 
 
 class CopiedBlocks(_WrappedBlocks):
-    """Source that caches blocks of remote files on a disk of this machine, while there is space.
-
-    The name of a cache contains the digest of the dataset. Ranks and runs on one machine share a cache, and a rewritten
-    dataset gets a new one. Media have separate caches, after decoding. `limit` is the maximum bytes of all
-    caches in the folder.
-    """
+    """Source that caches blocks of remote files on a disk of this machine, by the digest of the dataset."""
 
     def __init__(
         self,
@@ -299,10 +284,7 @@ class CopiedBlocks(_WrappedBlocks):
 
 
 class DeviceBlocks(_WrappedBlocks):
-    """Source that copies blocks to a device once they are read, except media, so that windows are gathered there.
-
-    The device holds as many blocks as this machine: the slots of the pool.
-    """
+    """Source that copies blocks, except media, to a device, where windows are gathered from them."""
 
     def __init__(self, source: BlockSource[ResidentBlock], split: Split, transfer: DeviceTransfer) -> None:
         super().__init__(source, split)
@@ -430,10 +412,7 @@ def _media_feature(split: Split, name: str) -> MediaFeature:
 
 
 def _is_remote(split: Split, name: str) -> bool:
-    """Return whether a path in the first block of an output of media, or their base folder, is a URL.
-
-    False for packed media, and for a block without paths.
-    """
+    """Return whether a path in the first block of media, or their base folder, is a URL."""
     if _media_feature(split, name).pack:
         return False
     blocks = split.media(name)

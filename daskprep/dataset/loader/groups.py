@@ -67,10 +67,7 @@ class Group:
 
 
 def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> list[Group]:
-    """Return the groups of `outputs`: one for all scalars of a type, then one for each of the remaining outputs.
-
-    Gathering eight numbers costs little more than gathering one. `cached` are the names of media with a cache.
-    """
+    """Return a group of all scalars of a type, and of each other output; media in `cached` have a cache."""
     scalars: dict[str, list[Output]] = {}
     for output in outputs:
         if output.is_scalar and not output.stores_cells:
@@ -169,10 +166,7 @@ class DeviceTransfer:
 
     @property
     def begin_thread(self) -> Callable[[], None] | None:
-        """Function that each thread calls first, or None: it selects the GPU, since threads may decode on one.
-
-        The GPU is the loader's, or else the current GPU of the calling thread if torch has initialized CUDA.
-        """
+        """Function that each thread calls first, to select the GPU of the loader or caller; or None."""
         device = self.device if self._is_cuda else None
         if device is not None and device.index is not None:
             return partial(torch.cuda.set_device, device)

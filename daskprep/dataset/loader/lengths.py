@@ -38,10 +38,7 @@ def find_all_paddings(
 
 
 def find_padding(split: Split, column: str, option: str, *, expand: bool | None = None) -> Padding:
-    """Return the padding of an output of token ids; with `expand`, also of the other types that `trim` cuts.
-
-    Raise ConfigError, which starts with `option`, if it has none, or if its rows are decoded while they are loaded.
-    """
+    """Return the padding of an output of tokens; with `expand`, of any type that `trim` cuts."""
     dataset = split.dataset
     output = split.output(column)
     if expand is None:

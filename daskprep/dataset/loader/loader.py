@@ -252,10 +252,7 @@ class Loader(BatchIterator):
         return [default, *(number for number in range(default - 1, 0, -1) if size % number == 0)]
 
     def _measure(self, memory: str | int) -> LoaderMemory:
-        """Return the sizes of what the loader holds; the number of ranks, which must not change the order, is not used.
-
-        Raise ConfigError for options that `memory` determines.
-        """
+        """Return the sizes of what the loader holds, which do not depend on the number of ranks."""
         if self.prefetch_size is not None or self.prefetch_bytes is not None:
             raise ConfigError("memory= determines prefetching: leave out prefetch_size and prefetch_bytes")
         groups, layout = self._make_groups(), self.split.layout
@@ -437,10 +434,7 @@ class Loader(BatchIterator):
         return Pipeline(source, groups, media, epochs, settings, times=times, transfer=transfer, buffers=self._buffers)
 
     def _iterate_packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
-        """Yield batches of packed rows from the position on, and advance it; ranks stop with the shortest one.
-
-        A worker process, number `offset` of `step`, reads all rows and yields every `step`-th batch.
-        """
+        """Yield every `step`-th packed batch, and advance the position; ranks stop with the shortest one."""
         [group] = groups = self._make_groups()
         position = self._packing_position or packer.start
         unread = range(position.read, len(schedule))

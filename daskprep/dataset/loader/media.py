@@ -128,10 +128,7 @@ class Medium:
         self._min_rows = decoder.min_rows
 
     def count_tasks(self, rows: int, min_tasks: int, *, is_last: bool) -> int:
-        """Return the number of tasks that decode `rows` rows, from 1 on, and at least `min_tasks` if rows suffice.
-
-        The last window has small tasks, so that threads end at the same time.
-        """
+        """Return the number of tasks that decode `rows` rows: small ones for the last window."""
         count = max(min_tasks, rows // (_FINAL_TASK_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // self._min_rows))
 
@@ -155,10 +152,7 @@ class Medium:
         return DecodeStats(*map(sum, zip(DecodeStats(), *stats, strict=True)))
 
     def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
-        """Decode rows of blocks with the same decoder in one call, write them to `out`, and store them in the blocks.
-
-        Return the statistics; raise MediaError for a broken cell if the decoder's `on_error` is "raise".
-        """
+        """Decode rows of blocks with one decoder, write them to `out`, and store them in the blocks."""
         began = time.perf_counter()
         decoder = cell_rows[0].media.decoder or self._decoder
         targets = np.concatenate([rows.targets for rows in cell_rows])

@@ -295,10 +295,7 @@ def _check_sources(sources: object) -> None:
 
 
 def _parse_weights(sources: Mapping[str, Split], weights: Mapping[str, float] | None) -> dict[str, int]:
-    """Return the weights of the sources as integers without a common divisor; None: their numbers of rows.
-
-    A float counts as the decimal number that it is printed as, so that 0.1 is a tenth.
-    """
+    """Return weights as integers without a common divisor, 0.1 as a tenth; None: the numbers of rows."""
     if weights is None:
         weights = {name: len(split) for name, split in sources.items()}
     if not isinstance(weights, Mapping) or weights.keys() != sources.keys():
@@ -347,10 +344,7 @@ def _describe_outputs(split: Split) -> dict[str, dict[str, Any]]:
 def _find_common(
     sources: Mapping[str, Split], columns: Sequence[str] | None, targets: str | Sequence[str] | None
 ) -> list[str]:
-    """Return the outputs that all sources have; raise ConfigError if one of them is encoded in different ways.
-
-    Only the outputs in `columns` and `targets` are compared, if there are columns; all of these must exist.
-    """
+    """Return the outputs that all sources have, or selected ones; ConfigError if encodings differ."""
     (first, expected), *others = [(name, _describe_outputs(split)) for name, split in sources.items()]
     selected = dict.fromkeys([*(columns or ()), *([targets] if isinstance(targets, str) else targets or ())])
     for name in selected:

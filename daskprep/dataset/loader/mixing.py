@@ -67,10 +67,7 @@ class Quotas:
         return dataclasses.replace(self, rows=rows, due=due)
 
     def count(self, sizes: Sequence[int], until: Literal["first", "all"] | None) -> int:
-        """Return the number of batches until sources of `sizes` rows end, apart from those with weight 0.
-
-        These are the batches in which no share exceeds the rows of its source, or until each share has all of them.
-        """
+        """Return the number of batches until the first or all sources of `sizes` rows end, without weights of 0."""
         if until is None:
             return ENDLESS
         # A source has less than one row more or less than its share: once the share has all rows, so has the source.
@@ -119,10 +116,7 @@ class Quotas:
 
 @dataclass(frozen=True)
 class MixBlocks(EpochBlocks):
-    """The blocks of all sources of a mix, epoch after epoch; the position of a block contains its source and epoch.
-
-    Row numbers are those in the split of all sources, plus the number of all its rows for each epoch of a source.
-    """
+    """The blocks of all sources of a mix; in each epoch, row numbers increase by the number of all rows."""
 
     names: tuple[str, ...] = ()
     block_borders: tuple[int, ...] = ()  # number of the first block of each source, and the number of blocks
@@ -142,10 +136,7 @@ class MixBlocks(EpochBlocks):
         )
 
     def locate(self, source: int, firsts: Integers, counts: Integers) -> tuple[Integers, Integers, Integers, Integers]:
-        """Return runs of the concatenated epochs of a source as `split_runs` does, with positions of blocks.
-
-        A run is within an epoch.
-        """
+        """Return runs of the epochs of a source as `split_runs` does; a run is within an epoch."""
         sizes, rows = self.sizes[slice(*self.block_borders[source : source + 2])], self.source_rows[source]
         epochs = range(int(firsts.min()) // rows, int(firsts.max()) // rows + 1)
         order, edges = self._order(source, epochs)

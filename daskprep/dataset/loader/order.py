@@ -180,10 +180,7 @@ class WindowPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """The batches of an epoch, and the share of one rank in each batch.
-
-    Subclasses with another order of rows define `_find_runs`.
-    """
+    """The batches of an epoch, and the share of one rank; subclasses define another `_find_runs`."""
 
     blocks: EpochBlocks
     batch_size: int  # rows over all ranks together
@@ -257,10 +254,7 @@ class Schedule:
         return WindowPlan(high - low, *split_runs(firsts, counts, self.blocks.starts)[:3])
 
     def block_positions(self, batches: range) -> list[int]:
-        """Return the positions of the blocks from the first to the last row of each stream in this rank's `batches`.
-
-        `window` takes longer. Small blocks may have no rows if a rank or worker skips rows in between.
-        """
+        """Return the blocks from the first to the last row of each stream in `batches`, faster than `window`."""
         if batches[-1] >= self.full_batches or self.batch_size % self.streams:
             return self.window(batches).block_positions
         starts = self._count_dealt(np.array([batches[0], batches[-1]]))

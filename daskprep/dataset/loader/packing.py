@@ -41,10 +41,7 @@ class PackingPosition:
 
 
 class Joiner:
-    """Joins the documents of one rank and cuts them into batches of `rows` rows of `block_size` tokens.
-
-    The first documents passed to `batches` must belong to batch number ``position.read``.
-    """
+    """Joins the documents of one rank from batch ``position.read`` on, and cuts them into batches."""
 
     def __init__(self, block_size: int, rows: int, padding: Padding, position: PackingPosition) -> None:
         """Start at a position: its tokens of the first batch of documents are skipped."""
@@ -82,10 +79,7 @@ class Joiner:
         self._first_batch += before
 
     def _add(self, ids: np.ndarray, lengths: Integers) -> None:
-        """Append the tokens of documents (documents, width), without padding, and their positions to the pending ones.
-
-        Tokens before the position to start from are skipped.
-        """
+        """Append the tokens of documents (documents, width) and their positions, without padding."""
         width = ids.shape[1]
         positions = np.arange(width, dtype=np.int32)[None, :]
         if self.padding.left:
@@ -119,10 +113,7 @@ class Joiner:
             yield self._make_batch(tokens[batch], positions[batch])
 
     def _make_batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
-        """Return tokens in rows of `block_size`, with position ids and document ids, and the position after them.
-
-        The last row is padded; padding has the document id -1. Documents are numbered within each row.
-        """
+        """Return tokens in rows of `block_size`, position ids, document ids (padding: -1), and the position."""
         count = len(tokens)
         shape = (-(-count // self.block_size), self.block_size)
         ids = np.full(shape, self.padding.token, np.int64)

@@ -44,10 +44,7 @@ Epoch: TypeAlias = tuple[Schedule, range]
 
 @dataclass(frozen=True)
 class Settings:
-    """Maximum number of prefetched blocks, and number of threads that read, gather and decode.
-
-    With 0 threads, the calling thread does this, without prefetching.
-    """
+    """Maximum numbers of prefetched blocks and of threads; 0 threads: the calling thread reads."""
 
     prefetch_blocks: int
     threads: int
@@ -92,10 +89,7 @@ BlockKey = tuple[int, int]
 
 
 class ResidentBlocks:
-    """The blocks of one source that are in memory or being loaded; only one thread calls its methods.
-
-    A released block may have to be completed for its cache; its memory is free after a thread has done that.
-    """
+    """The blocks of one source that are in memory or being loaded; only one thread calls its methods."""
 
     def __init__(
         self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
@@ -116,10 +110,7 @@ class ResidentBlocks:
         return [key for key in self._blocks if key not in pins]
 
     def load(self, schedule: Schedule, key: BlockKey, need: Need, pins: Collection[BlockKey] | None = None) -> bool:
-        """Start loading a block unless it is resident; return whether it is, False if memory is short.
-
-        To make room, blocks that are not in `pins` are evicted; with None, no block is.
-        """
+        """Start loading a block, and evict others than `pins` (None: no block); return False if memory is short."""
         while key not in self._blocks:
             if (block := self._source.load(schedule, key[1], need)) is not None:
                 self._blocks[key] = block
@@ -272,10 +263,7 @@ class Pipeline:
         self._process = os.getpid()
 
     def __iter__(self) -> Iterator[Window]:
-        """Yield windows with gathered rows and decoded media; raise the errors of tasks, and RuntimeError after a fork.
-
-        The arrays of a window are reused once nothing refers to them.
-        """
+        """Yield windows, whose arrays are reused once nothing refers to them; raise the errors of tasks."""
         threads = self.settings.threads
         self._executor = (
             ThreadPoolExecutor(threads, "daskprep-load", self._begin_thread) if threads else InlineExecutor()
@@ -303,10 +291,7 @@ class Pipeline:
                     )
 
     def close(self) -> None:
-        """Stop the threads, after the reads in progress, close the source, and return the memory to `buffers`.
-
-        A second call, or a call in a forked process, leaves threads and memory alone.
-        """
+        """Stop the threads, close the source, and return the memory to `buffers`; a forked process does not."""
         if self._executor is None:
             return
         if self._getpid() == self._process:
@@ -331,10 +316,7 @@ class Pipeline:
         return window
 
     def _advance_epoch(self, current: tuple[int, range]) -> tuple[int, range]:
-        """Return the epoch and batches of `current` if it has batches left, otherwise the next epoch and its batches.
-
-        The batches are empty after the last epoch.
-        """
+        """Return `current` if it has batches left, otherwise the next epoch and its batches, if any."""
         epoch, batches = current
         while not batches:
             if epoch + 1 not in self._epochs:
@@ -359,10 +341,7 @@ class Pipeline:
             self._prefetch()
 
     def _plan_window(self) -> _PlannedWindow | None:
-        """Return the window of the next batches whose blocks fit into memory, at least one; None after the last one.
-
-        Its blocks are pinned.
-        """
+        """Pin and return the window of the next batches whose blocks fit into memory; None after the last."""
         epoch, left = self._unplanned
         if not left:
             return None
@@ -393,10 +372,7 @@ class Pipeline:
         return all(self._resident.load(schedule, key, need, pins) for key in window.keys)
 
     def _hold_next(self) -> _PlannedWindow | None:
-        """Return the next window, after starting to load its blocks, as memory permits.
-
-        Return None if blocks of earlier windows must be released first, and after the last window.
-        """
+        """Return the next window, loading its blocks; None after the last, or if others must be released."""
         self._resident.release_finished()
         self._loaded = max(0, self._loaded - 1)
         window, need = self._ahead.popleft() if self._ahead else self._plan_window(), Need.PREFETCH
@@ -457,10 +433,7 @@ class Pipeline:
     def _gather(
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
     ) -> Window:
-        """Return the window of `batches`, after waiting for its blocks, with their rows copied, except media.
-
-        `resident` has the blocks by position in the epoch.
-        """
+        """Return the window of `batches`, with rows copied from `resident` blocks, except media."""
         for block in resident.values():
             # Jobs of blocks are submitted before this task, so that threads run them first: no deadlock.
             block.wait()
@@ -482,10 +455,7 @@ class Pipeline:
         return Window(schedule, epoch, batches, arrays, rows, sizes, tally_batches(rows, sizes), origins, tensors)
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
-        """Submit the tasks that decode the media of a window of `batches` batches, and return their futures.
-
-        They are submitted after the task that gathers the window, so that waiting for it cannot deadlock.
-        """
+        """Submit the tasks that decode the media of a window, after the task that gathers it."""
         tasks = []
         # All threads share the first window; the more windows are in progress, the fewer threads work on each.
         threads, windows = self.settings.threads, len(self._queue) + 1

@@ -75,11 +75,7 @@ class Sampling:
 def make_sampling(
     split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
 ) -> Sampling | None:
-    """Return the sampling for the options `balance` and `weights` of a loader, or None if both are None.
-
-    The classes of the balanced or weighted output are read from the split. Raise ConfigError if the options are invalid
-    or select no row.
-    """
+    """Return the sampling for the options `balance` and `weights`, by the classes of the split; or None."""
     if balance is None and weights is None:
         return None
     if balance is not None and weights is not None:
@@ -131,10 +127,7 @@ def _parse_weighted_column(weights: Any) -> str:
 
 
 def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
-    """Return the rows of each class in an epoch: its count times its weight, 1 if `weights` lacks it.
-
-    Raise ConfigError for an unknown class of the output `column` or an invalid weight.
-    """
+    """Return the rows of each class in an epoch: its count times its weight, 1 if `weights` lacks it."""
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():

@@ -85,10 +85,7 @@ AnyBlock = TypeVar("AnyBlock", bound=ResidentBlock)
 
 
 class BlockSource(Protocol[AnyBlock]):
-    """Interface of a source of blocks: the files of a dataset, a cache in front of another source, Dask tasks.
-
-    Only one thread calls its methods.
-    """
+    """Interface of a source of blocks: files, a cache of another source, Dask tasks; one thread calls it."""
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> AnyBlock | None:
         """Return the block at a position of an epoch, without starting its jobs, or None if memory is short."""
@@ -182,10 +179,7 @@ class FileBlocks:
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
         decoded: Mapping[tuple[Split, Group], BlockCache] | None = None,
     ) -> None:
-        """Open the readers of all outputs; take the pool of slots and cached tables from `buffers`, or create them.
-
-        `make_array` allocates the memory for a number of rows of a group, except media.
-        """
+        """Open the readers of all outputs; take the pool and cached tables from `buffers`, or create them."""
         self.split = split
         self.groups = list(groups)
         self._times = times
@@ -338,10 +332,7 @@ class SlotPool:
 
 
 class SmallTables:
-    """Scalars of complete tables, cached from epoch to epoch: opening a table takes longer than reading a block.
-
-    `names` are the outputs that are cached. `Buffers` reuses the cache for the same names.
-    """
+    """Scalars of complete tables for all epochs: opening a table takes longer than reading a block."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names

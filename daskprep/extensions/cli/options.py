@@ -162,10 +162,7 @@ class _WorkerCount(click.ParamType):  # type: ignore[type-arg]
 
 
 def workers(command: _Command) -> _Command:
-    """Add the options that choose where tasks run, as a function `on_workers`.
-
-    ``on_workers(frame, memory, **options)`` returns a context manager to run in; `options` are passed to `as_source`.
-    """
+    """Add options for where tasks run, as a context manager ``on_workers(frame, memory, **options)``."""
 
     @click.option(
         "--workers",

@@ -91,10 +91,7 @@ def is_identifier_text(name: str, facts: ColumnFacts) -> bool:
 
 
 def _look_random(facts: ColumnFacts) -> bool:
-    """Return whether texts are codes of a limited range that repeat at least half as often as random draws from it.
-
-    True also if there are too few of them for repeats.
-    """
+    """Return whether texts are codes that repeat at least half as often as random draws."""
     texts = facts.distinct.texts
     digits, letters = (pc.count_substring_regex(texts, kind).to_numpy() for kind in (r"\d", r"\p{L}"))
     short = 10.0**digits * 26.0**letters <= _MAX_CODES
@@ -255,10 +252,7 @@ def _options(separator: str) -> dict[str, Any]:
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
-    """Return whether tokens are tags rather than names or phrases.
-
-    Tags have more cells than tokens, varying numbers of tokens in a cell, and no words of sentences.
-    """
+    """Return whether tokens are tags: fewer than cells, in varying numbers, without words of sentences."""
     varied = np.count_nonzero(sizes != np.bincount(sizes).argmax()) >= 0.1 * len(sizes)
     return bool(
         len(sizes) > len(tokens)

@@ -168,10 +168,7 @@ _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, 
 
 
 def _classify_shape(facts: ColumnFacts, sentinels: Sequence[float] = ()) -> _Shape:
-    """Classify the distribution of numbers from the sampled distinct values, independently of the partitioning.
-
-    `sentinels` are numbers to leave out.
-    """
+    """Return the shape of the distribution of sampled numbers, without `sentinels`."""
     texts, total = facts.distinct.texts, facts.distinct.total
     counts, span = facts.distinct.counts[: len(texts)], facts.range
     numbers = guess_and_parse(texts, counts)[1].to_numpy(zero_copy_only=False)

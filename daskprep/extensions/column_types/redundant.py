@@ -118,10 +118,7 @@ def _group(names: Iterable[str], key: Callable[[str], Any]) -> Iterator[list[str
 
 
 def _log_chance(facts: ColumnFacts) -> tuple[float, float]:
-    """Return the logarithms of the probability that a random order of a column's rows equals the column, or maps to it.
-
-    A column maps to another if each value goes with one value of the other.
-    """
+    """Return log probabilities that rows in random order equal the column, or map to it one to one."""
     counts = np.append(facts.distinct.counts, facts.rows - facts.usable)
     sizes, occurrences = (numbers.tolist() for numbers in np.unique(counts, return_counts=True))
     orders = sum(times * math.lgamma(size + 1) for size, times in zip(sizes, occurrences, strict=True))
@@ -149,10 +146,7 @@ def _is_named(guess: Guess, facts: ColumnFacts) -> bool:
 def _partition_values(
     are_exact: Mapping[str, bool], context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> tuple[int, dict[str, ValueRows]]:
-    """Return the number of rows of a partition, and the `ValueRows` by column.
-
-    Columns with very many values have a single sum: of the hashes of each row and its value.
-    """
+    """Return rows and `ValueRows` by column; columns with very many values have a single sum of hashes."""
     first: Uint64Array = np.array([context.number], np.uint64) + STEP
     numbers: Uint64Array = np.arange(parsed.rows).astype(np.uint64) + mix(first)
     rows = mix(numbers)

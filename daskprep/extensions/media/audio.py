@@ -92,10 +92,7 @@ MAX_AMPLITUDE = 2.0**32  # unscaled 32-bit samples; the power spectrum of louder
 
 @dataclass(frozen=True)
 class AudioRecipe:
-    """Parameters that turn audio into an array, described in `Audio`.
-
-    Lengths in seconds are rounded down to samples. Windows are symmetric. The parameters are described in `Audio`.
-    """
+    """Parameters that turn audio into an array, described in `Audio`."""
 
     type: AudioType
     sampling_rate: int
@@ -254,11 +251,7 @@ def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tupl
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return samples as a WAV file, of int16 or float32.
-
-    `samples` has one dimension, or two, with the shorter one for channels. `rate` is in samples per second. Raise
-    MediaError for other shapes and types, and above 4 GB.
-    """
+    """Return samples as a WAV file of int16 or float32; of two axes, the shorter one is for channels."""
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)

@@ -141,10 +141,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return orientation if upright else INVERSE_TURNS.get(orientation, orientation)
 
     def _parse_lists(self, column: pa.Array, headers: np.ndarray) -> pa.StructArray:
-        """Return structs of `numbers` and the image's `headers`; null for cells that are no lists of regions.
-
-        A region without the size of its image is null, too, because it cannot be moved to where it is after resizing.
-        """
+        """Return structs of `numbers` and `headers`; null for cells that are no regions of a known image."""
         missing = column.is_null()
         if pa.types.is_list(column.type) and pa.types.is_list(column.type.value_type):
             regions, offsets = column.flatten(), list_offsets(column)

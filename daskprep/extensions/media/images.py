@@ -176,11 +176,7 @@ def read_image_header(
 
 
 def infer_size(sizes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
-    """Return a height, width and number of channels for images.
-
-    Height and width are rounded means, at most 256. The number of channels is 1, 2 or 4 if more than half of the images
-    have it, else 3.
-    """
+    """Return the mean height and width, at most 256, and the channels of most images, or 3."""
     height, width = (min(round(sum(size[axis] for size in sizes) / len(sizes)), _MAX_INFERRED) for axis in (0, 1))
     counts = [size[2] for size in sizes]
     return height, width, next((number for number in (1, 2, 4) if 2 * counts.count(number) > len(counts)), 3)

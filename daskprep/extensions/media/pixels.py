@@ -65,11 +65,7 @@ def check_choice(name: str, value: object, options: Sequence[object]) -> None:
 
 
 def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
-    """Map pixel values of any depth to 0..255.
-
-    With `labels`, integers are class ids and remain unchanged. Raise `MediaError` for values outside these ranges,
-    because their scale is unknown.
-    """
+    """Map pixels of any depth to 0..255, except `labels`; MediaError for values of an unknown scale."""
     if values.dtype == np.uint8:
         return values
     if values.dtype == np.bool_:
@@ -134,10 +130,7 @@ def image_from_array(values: Array) -> Image.Image:
 
 
 def read_orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of a file, 1 if broken.
-
-    Pillow's own reader warns or fails for broken EXIF data, which browsers and viewers ignore.
-    """
+    """Return the EXIF orientation of a file, 1 if broken, for which Pillow's own reader fails."""
     if image.format == "TIFF":
         value = image.tag_v2.get(_ORIENTATION_TAG)  # type: ignore[attr-defined]
         return value if value in _TRANSPOSITIONS else 1

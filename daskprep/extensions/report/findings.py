@@ -246,10 +246,7 @@ class RowSample:
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the associations of all pairs of columns, from 1 to 0.
-
-    Columns with a single value are left out.
-    """
+    """Return the associations of all pairs of columns of several values, from 1 to 0."""
     rows = rows[[name for name in rows if len(rows[name].unique()) > 1]]
     groups = {name: _group_values(rows[name]) for name in rows}
     ranks = rows.select_dtypes("float").rank()
@@ -364,11 +361,7 @@ _LINEAR_NORMALIZATIONS = frozenset({None, "zscore", "minmax", "iq", "robust"})  
 def summarize_findings(
     dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput, sample: RowSample
 ) -> dict[str, Any]:
-    """Return features, alerts and associations, with the schema docs/report.schema.json.
-
-    `summaries` are the results of measures by output and split. The first split is the reference for drift; `sample`
-    has rows of it.
-    """
+    """Return features, alerts and associations, with the schema docs/report.schema.json."""
     rows = sample.frame()
     pairs = associate(rows)
     targets = [column.output.name for column in columns if column.name in dataset.targets]
@@ -525,10 +518,7 @@ def _tail_ratio(ends: np.ndarray) -> float:
 
 
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
-    """Return the population stability index of each further split, and whether it is high.
-
-    It is high if it exceeds 0.2 and is no chance result of one of `columns`, by the rule of `Preprocessor.check`.
-    """
+    """Return the population stability index of each further split, and whether it is high and no chance."""
     first, *others = by_split
     drift = {}
     for split in others:

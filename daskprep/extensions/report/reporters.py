@@ -356,10 +356,7 @@ def _make_bars(
     totals: Mapping[str, int] | None = None,
     note: str = "",
 ) -> Bars:
-    """Return bars of the ids that are most frequent in the first split, and one for the rest.
-
-    Shares are relative to `totals`, by default the sums of counts; with `totals`, the note mentions the rest.
-    """
+    """Return bars of the most frequent ids of the first split, and of the rest, as shares of `totals`."""
     # Splits may differ in the number of ids, because altered rows may contain ids beyond the vocabulary.
     max_length = max(map(len, counts.values()))
     counts = {split: np.pad(one, (0, max_length - len(one))) for split, one in counts.items()}
@@ -439,10 +436,7 @@ def list_columns(dataset: Dataset) -> list[Column]:
 def gather(
     splits: Sequence[Split], columns: Sequence[Column], sample: RowSample | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the results of the measures over all rows, by output and split.
-
-    The result of images and audio is the first split itself. Rows of the first split are added to `sample`.
-    """
+    """Return the measures of all rows by output and split, of media the split; add rows to `sample`."""
     measured = [column for column in columns if choose_reporter(column).measure is not None]
     summaries: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
     summaries |= {column.output.name: {} for column in measured}
@@ -506,10 +500,7 @@ def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
 
 
 def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
-    """Return the number of distinct source rows of a split, and their measures by output.
-
-    Memory is one bit per row of the source.
-    """
+    """Return the number of distinct source rows of a split, and their measures by output."""
     seen = np.zeros(0, np.uint8)
     distinct = 0
     before: dict[str, Any] = {}

@@ -44,10 +44,7 @@ class Encoding:
     decodes: bool  # whether to decode images and audio
 
     def __call__(self, context: PartitionContext, parsed: Parsed, table: pa.Table) -> EncodedPartition:
-        """Return the encoded rows of the split in a partition, repeated as balancing requires, an array per group.
-
-        `parsed` are its parsed columns, and `table` its columns that determine split, repeats and folds.
-        """
+        """Return the encoded rows of the split in a partition, repeated as by the balance, by group."""
         splits, repeats = Assignment(self.dropping, learned=self.learned).assign(context, parsed, table)
         keep = splits == self.code
         row_ids = context.first_row + np.flatnonzero(keep)

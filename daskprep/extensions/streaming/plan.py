@@ -104,10 +104,7 @@ class StreamContents:
         return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
 
     def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
-        """Return the job that encodes partitions; `digest` identifies the stream.
-
-        Its key, by which ranks share encoded partitions, is None if nothing identifies the rows in other processes.
-        """
+        """Return the job that encodes partitions; its key, if rows can be identified, is common to ranks."""
         features = self.features
         groups = [tuple(output.name for output in group.outputs) for group in self.groups]
         learned = {name: self.learned[name] for name in {**features, **plan.dropping}}
@@ -204,11 +201,7 @@ def plan_stream(
     balance: Balance | None,
     output_features: Collection[str],
 ) -> StreamPlan:
-    """Return the plan of a stream; partitions are read only if their numbers of rows do not suffice.
-
-    `output_features` names the features of the outputs: contexts contain values of other partitions only for these.
-    Raise ColumnError if the source has no rows; warn if rows are dropped.
-    """
+    """Return the plan of a stream; partitions are read only if their numbers of rows do not suffice."""
     if source.is_dask:
         partitions.check_independent_partitions(source, source.columns)
     assignment, reader = Assignment(features, split, balance, learned).bind_features(source), PartitionReader(source)

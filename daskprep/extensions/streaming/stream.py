@@ -181,10 +181,7 @@ class Stream(BatchIterator):
         return self._contents.names
 
     def _fit_window(self, memory: str | int, sizes: Integers) -> int:
-        """Return the bytes of windows that the memory leaves besides batches, and partitions that threads encode.
-
-        Raise ConfigError if the largest partition does not fit in them.
-        """
+        """Return the bytes of windows that the memory leaves besides batches and encoding; ConfigError if too few."""
         row_bytes, threads = self._contents.row_bytes, partitions.worker_threads()[1]
         largest = int(sizes.max()) * row_bytes
         batches = WINDOWS * (self.batch_size * row_bytes + SMALL_BYTES)

@@ -121,11 +121,7 @@ def compute_rank_share(schedule: Schedule) -> RankShare:
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, window: object) -> int:
-    """Return the maximum number of rows of a window, or raise ConfigError if a partition does not fit in the memory.
-
-    A window has half of `window_bytes`, because one window is yielded while the next is encoded. `sizes` are the rows
-    of each partition, and `window` is the option in messages.
-    """
+    """Return the maximum rows of a window, half of `window_bytes`; ConfigError for too large partitions."""
     largest = int(sizes.argmax())
     nbytes = int(sizes[largest]) * row_bytes
     if nbytes > window_bytes:
@@ -243,11 +239,7 @@ class WindowRows(ResidentBlock):
         return cells + sum(array.nbytes for array in (*self.arrays.values(), self._row_numbers, self.order))
 
     def add(self, span: PartitionSpan, first_number: int, rows: EncodedPartition, *, chosen: bool) -> None:
-        """Copy this rank's rows of a partition into the window.
-
-        `first_number` is the row number of the partition's first row in the split. `chosen` is whether `rows` contains
-        only the rank's rows, and not all rows of the partition.
-        """
+        """Copy this rank's rows of a partition into the window; if `chosen`, `rows` has no others."""
         if not chosen:
             span.check(rows)
         rank_positions = self.share.rank_positions(span.positions())
@@ -287,10 +279,7 @@ class WindowBlocks:
         times: StreamTimes,
         losses: dict[int, LossCounts],
     ) -> None:
-        """Start without windows; a row takes `row_bytes` in a window, and all windows at most `window_bytes`.
-
-        The losses of each partition that arrives are stored in `losses`, by the number of the partition.
-        """
+        """Start without windows; the losses of each partition that arrives are stored in `losses`."""
         self._executor = executor
         self._contexts = contexts
         self._groups = list(groups)
@@ -311,10 +300,7 @@ class WindowBlocks:
         self._polled_at = time.monotonic()
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> WindowRows | None:
-        """Return a window whose partitions are requested; None if memory is short, unless it is needed now.
-
-        To make room for it, the yielded rows of earlier windows are discarded.
-        """
+        """Return a window whose partitions are requested; None if memory is short, unless it is needed now."""
         nbytes = int(schedule.blocks.sizes[block_position]) * self._row_bytes
         with self._changed:
             if need == Need.PREFETCH and len(self._waiting) >= self._max_partitions:

@@ -25,10 +25,7 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers by role and name as dicts of parameters, with functions for data.
-
-    No data is opened, and only allowed functions are imported. `folder` is for the datasets that the functions write.
-    """
+    """Return managers by role and name as dicts of parameters, with functions for data."""
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:

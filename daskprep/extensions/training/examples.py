@@ -183,10 +183,7 @@ class PreparedData:
                 self._call_once(data)
 
     def result(self, data: Any, ranks: Ranks) -> Any:
-        """Return the data of a manager, or the result of its function.
-
-        A function with a parameter `rank` or `world_size` is called on each rank.
-        """
+        """Return the data of a manager, or of its function, which may take `rank` and `world_size`."""
         if not _is_function(data):
             return data
         rank_parameters = _rank_parameters(data)
