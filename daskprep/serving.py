@@ -111,8 +111,7 @@ class FallbackRowEncoder:
         import torch  # noqa: PLC0415
 
         [feature] = self._prep.features_.values()
-        expanded: np.ndarray = feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
-        return expanded
+        return feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
 
 
 class _PastRows:

@@ -129,7 +129,7 @@ class Metadata(dict[str, Any]):
     def __missing__(self, name: str) -> dict[str, Any]:
         if name not in self._descriptions:
             self._descriptions[name] = self._describe(name)
-        return self._descriptions[name]  # type: ignore[no-any-return]
+        return self._descriptions[name]
 
 
 class StoredDataset:

@@ -180,8 +180,7 @@ class ModelRun:
         kinds = {name: source.schema.field(name).type for name in self.ids}
         columns = source_columns(self.features, self.ids)
         table = pa.table({name: pa.nulls(1, kinds.get(name)) for name in columns})
-        predictions: pd.DataFrame = self(PartitionContext(), parse_columns(self.features, table), table).iloc[:0]
-        return predictions
+        return self(PartitionContext(), parse_columns(self.features, table), table).iloc[:0]
 
     def _predict_batch(self, arrays: Mapping[str, Any], start: int) -> dict[str, PredictionColumn]:
         """Return the predictions for the batch that starts at row `start`; its images and audio are decoded now."""
@@ -318,5 +317,4 @@ def _to_series(column: PredictionColumn, cell_type: str | None) -> pd.Series[Any
         return pd.Series(column, dtype="str")
     values = column.copy()
     values[column == "<UNK>"] = None
-    typed: pd.Series[Any] = pd.Series(values, dtype=_PANDAS_TYPES.get(cell_type, "object"))
-    return typed
+    return pd.Series(values, dtype=_PANDAS_TYPES.get(cell_type, "object"))

@@ -90,7 +90,7 @@ def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
     """Return cells as Python values; None if they are not plain."""
     dtype = column.dtype
     if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
-        return pa.array(column.array).to_pylist()  # type: ignore[no-any-return] # pandas takes 8 times as long
+        return pa.array(column.array).to_pylist()  # pandas takes 8 times as long
     if isinstance(dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype, pd.StringDtype):
         return column.tolist()
     if not isinstance(dtype, np.dtype):

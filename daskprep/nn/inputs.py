@@ -298,4 +298,4 @@ def _make_encoder(
 
 def _divisors(scale: np.ndarray) -> list[Any]:
     """Return the numbers to divide by, with 1 in place of 0."""
-    return np.where(scale > 0, scale, scale.dtype.type(1)).tolist()  # type: ignore[no-any-return]
+    return np.where(scale > 0, scale, scale.dtype.type(1)).tolist()

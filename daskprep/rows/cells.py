@@ -98,7 +98,7 @@ def text_of(cell: Any) -> str | None:
     if kind is str:
         if not cell.isascii():
             cell.encode()
-        return cell  # type: ignore[no-any-return]
+        return cell
     if kind is int or kind is bool:
         return str(cell)
     if kind is float and 1e-4 <= abs(cell) < 1e10 and not cell.is_integer():

@@ -140,7 +140,7 @@ def _parse_list(cell: Any) -> NumberList | None:
     kinds = set(map(type, cell))
     # The comparisons fail if the first number is NaN.
     if cell and kinds <= {int, float} and min(cell) >= -MAX_EXACT_INTEGER and max(cell) <= MAX_EXACT_INTEGER:
-        return cell  # type: ignore[no-any-return]
+        return cell
     cell = [element.item() if isinstance(element, np.number | np.bool_) else element for element in cell]
     present = [element for element in cell if not is_missing(element)]
     kinds = set(map(type, present))

@@ -204,8 +204,7 @@ class Layout:
 
 def join_starts(starts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
     """Return the starts of the blocks of concatenated splits."""
-    joined: npt.NDArray[np.int64] = np.concatenate(([0], *map(np.diff, starts))).cumsum()
-    return joined
+    return np.concatenate(([0], *map(np.diff, starts))).cumsum()
 
 
 def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:

@@ -54,8 +54,7 @@ class VersionFiles:
         data = read_exact(self.folder, name, entry.bytes)
         if not entry.matches(name, data):
             raise _altered_error(self.folder, name)
-        content: bytes = data.to_pybytes()
-        return content
+        return data.to_pybytes()
 
     def check_size(self, name: str) -> None:
         size, expected = self.folder.size(name), self.entry(name).bytes
@@ -260,8 +259,7 @@ def column_array(table: pa.Table, output: Output) -> np.ndarray:
     """Return the column of a scalar output as a NumPy array."""
     column = table[output.name]
     if column.num_chunks != 1 or not len(column) or output.dtype == "bool":
-        values: np.ndarray = column.to_numpy()
-        return values
+        return column.to_numpy()
     # Without nulls; `to_numpy` would reacquire the GIL seven times.
     chunk, dtype = column.chunk(0), np.dtype(output.dtype)
     return np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)

@@ -303,4 +303,4 @@ def _translate_error(error: Exception) -> Exception:
     translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
     if match := _ERROR_PATTERN.search(str(error)):
         translated.response = {"ResponseMetadata": {"HTTPStatusCode": int(match[1])}, "Error": {"Code": match[2] or ""}}
-    return translated  # type: ignore[no-any-return]
+    return translated

@@ -63,8 +63,7 @@ class Draws:
 
     def integers(self, low: int, high: int) -> Integers:
         """Return a random integer from `low` to ``high - 1`` for each row; they may be at most 2**31 apart."""
-        numbers: Integers = low + (((self._random_bits() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
-        return numbers
+        return low + (((self._random_bits() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
 
     def _random_bits(self) -> Integers:
         return permute(self.rows, 2**_WORD_BITS, make_key(self.key, next(self._calls)))

@@ -247,8 +247,7 @@ def _as_tensors(window: Arrays) -> Tensors:
 def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
     """Return an uninitialized array of `rows` rows of a group in pinned memory."""
     dtype = torch.from_numpy(group.empty(0)).dtype
-    array: np.ndarray = torch.empty((rows, *group.row_shape), dtype=dtype, pin_memory=True).numpy()
-    return array
+    return torch.empty((rows, *group.row_shape), dtype=dtype, pin_memory=True).numpy()
 
 
 def as_device(device: str | torch.device | None) -> torch.device | None:

@@ -53,8 +53,7 @@ class Quotas:
         """Return the rows of each source before each of `batches`, with the shape (batches, sources)."""
         first = batches[0] // _TABLE_BATCHES
         tables = [self._table(index)[:-1] for index in range(first, batches[-1] // _TABLE_BATCHES + 1)]
-        rows: Integers = np.concatenate(tables)[np.array(batches) - first * _TABLE_BATCHES]
-        return rows
+        return np.concatenate(tables)[np.array(batches) - first * _TABLE_BATCHES]
 
     def after(self, batch: int) -> Quotas:
         """Return the quotas that start with batch number `batch` of these."""
@@ -190,8 +189,7 @@ class MixBlocks(EpochBlocks):
         count, size = self.round_epochs[source], int(self.sizes[self.number_at(block_position)])
         epochs = range(turn * count, (turn + 1) * count)
         rows = self._permute(source, "rows", epochs, size, block) + np.array(epochs)[:, None] * sum(self.source_rows)
-        numbers: Integers = rows.ravel() + self.first_row_at(block_position)
-        return numbers
+        return rows.ravel() + self.first_row_at(block_position)
 
     def _permute(self, source: int, kind: str, epochs: range, count: int, *keys: int) -> Integers:
         """Return the permutation of `count` numbers in each epoch of a source, with the shape (epochs, count)."""
@@ -217,8 +215,7 @@ class MixSchedule(Schedule):
     def _deal_to_ranks(self, rows: Integers, rank: int) -> Integers:
         """Return the number of `rows` rows, dealt to ranks in turn, for the ranks below `rank`."""
         rounds, rest = np.divmod(rows, self.world_size)
-        dealt: Integers = rounds * rank + np.minimum(rest, rank)
-        return dealt
+        return rounds * rank + np.minimum(rest, rank)
 
     @property
     def max_rank_rows(self) -> int:

@@ -161,8 +161,7 @@ class WindowPlan(NamedTuple):
 
     @property
     def block_positions(self) -> list[int]:
-        positions: list[int] = np.unique(self.blocks).tolist()
-        return positions
+        return np.unique(self.blocks).tolist()
 
     def by_block(self) -> list[BlockRows]:
         """Return the rows of the window by block."""
@@ -235,8 +234,7 @@ class Schedule:
     def _count_dealt(self, batches: Integers) -> Integers:
         """Return how many rows of the epoch are dealt before each of `batches`."""
         full = np.minimum(batches, self.full_batches)
-        dealt: Integers = self.rows_before + full * self.batch_size + self._last_ends[batches - full]
-        return dealt
+        return self.rows_before + full * self.batch_size + self._last_ends[batches - full]
 
     @cached_property
     def _last_ends(self) -> Integers:
@@ -267,16 +265,14 @@ class Schedule:
         """Return a mask of `block_positions`: whether a block has rows to come in batch number `batch` or later."""
         starts = self.blocks.starts
         ends = count_until_dealt(self.blocks.rows, self.streams, starts[block_positions], starts[block_positions + 1])
-        mask: np.ndarray = ends > self._count_read(batch)
-        return mask
+        return ends > self._count_read(batch)
 
     def _count_read(self, batch: int) -> int:
         """Return how many rows of the epoch are dealt before those that batch number `batch` may need."""
         return self._dealt_before(batch)
 
     def _covering_blocks(self, firsts: Integers, counts: Integers) -> list[int]:
-        positions: list[int] = np.unique(split_runs(firsts, counts, self.blocks.starts)[0]).tolist()
-        return positions
+        return np.unique(split_runs(firsts, counts, self.blocks.starts)[0]).tolist()
 
     def _deal(self, starts: Integers, sizes: Integers, low: Integers, high: Integers) -> tuple[Integers, Integers]:
         """Return the runs of `deal` for a share of batches; it has the streams of the share, or more."""
@@ -326,8 +322,7 @@ def count_dealt(rows: Integers | int, streams: int, numbers: Integers | None = N
     """Return how many of the first `rows` rows dealt are from the streams below each of `numbers`; None: 0 to all."""
     numbers = np.arange(streams + 1) if numbers is None else numbers
     rounds, rest = np.divmod(rows, streams)
-    dealt: Integers = rounds * numbers + np.minimum(rest, numbers)
-    return dealt
+    return rounds * numbers + np.minimum(rest, numbers)
 
 
 def count_until_dealt(rows: int, streams: int, starts: Integers, stops: Integers) -> Integers:

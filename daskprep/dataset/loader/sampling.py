@@ -45,14 +45,12 @@ class Sampling:
         ends = np.cumsum(self._counts, axis=0)
         # Differences of rounded cumulative shares, so that the quotas of a class add up to its target.
         borders = ends * self.targets // np.maximum(ends[-1], 1)
-        quotas: Integers = np.diff(borders, axis=0, prepend=0)
-        return quotas
+        return np.diff(borders, axis=0, prepend=0)
 
     @property
     def sizes(self) -> Integers:
         """Rows that each block yields in an epoch."""
-        sizes: Integers = self._quotas.sum(axis=1)
-        return sizes
+        return self._quotas.sum(axis=1)
 
     @property
     def digest(self) -> str:
@@ -68,8 +66,7 @@ class Sampling:
             each, more = divmod(int(self._quotas[block, code]), len(members))
             key = make_key(self.seed, "sampling", epoch, block, code)
             repeats[members] = each + (permute(np.arange(len(members)), len(members), key) < more)
-        rows: Integers = np.repeat(np.arange(len(codes)), repeats)
-        return rows
+        return np.repeat(np.arange(len(codes)), repeats)
 
 
 def make_sampling(

@@ -83,8 +83,7 @@ def _to_mask(mask: Any) -> np.ndarray:
     """Return a NumPy mask from a NumPy or Arrow one."""
     if isinstance(mask, np.ndarray):
         return mask
-    array: np.ndarray = mask.to_numpy(zero_copy_only=False)
-    return array
+    return mask.to_numpy(zero_copy_only=False)
 
 
 def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
@@ -371,8 +370,7 @@ def _field(cells: pa.StructArray, name: str) -> pa.Array:
 def _has_suffix(path: pa.Array, suffixes: str) -> np.ndarray:
     """Return a mask of the paths that match a pattern of suffixes."""
     matches = pc.fill_null(pc.match_substring_regex(path.cast(pa.string()), suffixes), fill_value=False)
-    mask: np.ndarray = matches.to_numpy(zero_copy_only=False)
-    return mask
+    return matches.to_numpy(zero_copy_only=False)
 
 
 def _list_facts(cells: pa.ListArray) -> ColumnFacts:

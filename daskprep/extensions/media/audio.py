@@ -381,5 +381,4 @@ def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> 
     ratio = Fraction(min(rate, target_rate), max(rate, target_rate))
     ratio = ratio.limit_denominator(MAX_RATIO_TERM) or ratio
     up, down = (ratio.denominator, ratio.numerator) if target_rate > rate else (ratio.numerator, ratio.denominator)
-    resampled: npt.NDArray[np.float32] = resample_poly(samples, up, down)
-    return resampled
+    return resample_poly(samples, up, down)

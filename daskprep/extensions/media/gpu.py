@@ -194,8 +194,7 @@ class Decoder:
             color_spec=specs.GRAY if grey else specs.SRGB,
             sample_format=formats.P_Y if grey else formats.P_RGB,
         )
-        images: list[Any] = self._decoder.decode(data, params=params, cuda_stream=self._stream.cuda_stream)
-        return images
+        return self._decoder.decode(data, params=params, cuda_stream=self._stream.cuda_stream)
 
 
 _decoders: dict[torch.device, Decoder] = {}
@@ -225,5 +224,4 @@ def _kept_pixels(length: int, target_length: int) -> np.ndarray:
     """Return the middle pixel indices of a side, padded by the outermost ones."""
     kept = min(length, target_length)
     indices = np.arange(target_length) - (target_length - kept) // 2
-    kept_pixels: np.ndarray = round((length - kept) / 2) + np.clip(indices, 0, kept - 1)
-    return kept_pixels
+    return round((length - kept) / 2) + np.clip(indices, 0, kept - 1)

@@ -306,5 +306,4 @@ def _smoothing_kernel(source_length: int, target_length: int) -> Array:
     radius = narrow_width if wide_share else narrow_width - 1
     distance = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
     narrow, wide = (np.maximum(0.0, width - distance) / width**2 for width in (narrow_width, narrow_width + 1))
-    kernel: Array = ((1 - wide_share) * narrow + wide_share * wide).astype(np.float32)
-    return kernel
+    return ((1 - wide_share) * narrow + wide_share * wide).astype(np.float32)

@@ -61,8 +61,7 @@ def compute_padding(recipe: AudioRecipe) -> Floats | float:
     """Return the padding value of a recipe, or the features of silence."""
     if recipe.padding_value is not None:
         return recipe.padding_value
-    silence: Floats = compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
-    return silence
+    return compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
 
 
 def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
@@ -107,8 +106,7 @@ def make_mel_filters(recipe: AudioRecipe) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         rising, falling = (bins - start) / (middle - start), (end - bins) / (end - middle)
     sides = [(start <= bins) & (bins < middle), (middle <= bins) & (bins < end)]
-    filters: Floats = np.select(sides, [rising, falling], 0.0).astype(np.float32)
-    return filters
+    return np.select(sides, [rising, falling], 0.0).astype(np.float32)
 
 
 @lru_cache(maxsize=64)
@@ -193,8 +191,7 @@ def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: A
 
 
 def _compute_power(spectrum: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    power: npt.NDArray[Any] = spectrum.real**2 + spectrum.imag**2
-    return power
+    return spectrum.real**2 + spectrum.imag**2
 
 
 def _standardize(rows: Floats) -> None:

@@ -243,8 +243,7 @@ def bin_dates(title: str, days: Mapping[str, Quantiles]) -> Histogram:
 
 def _convert_days(days: np.ndarray, unit: str) -> np.ndarray:
     """Return days since 1970 as days, months or years since 1970."""
-    positions: np.ndarray = np.rint(days).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.float64)
-    return positions
+    return np.rint(days).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.float64)
 
 
 def _merge_values(values: Mapping[str, Values]) -> Values:
@@ -258,8 +257,7 @@ def _find_quantiles(all_values: np.ndarray, weights: np.ndarray, *middle: float)
     running = np.cumsum(weights[order])
     low = np.searchsorted(running, _TAIL_SHARE * running[-1], "right")
     upper = np.searchsorted(running, np.array([*middle, 1 - _TAIL_SHARE]) * running[-1])
-    quantiles: list[float] = all_values[order][[low, *upper]].tolist()
-    return quantiles
+    return all_values[order][[low, *upper]].tolist()
 
 
 def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
@@ -288,8 +286,7 @@ def _choose_edges(all_values: np.ndarray, low: float, high: float) -> np.ndarray
     # The smallest difference is slightly smaller than the grid step, because of rounding errors of float32.
     step, points = span / round(steps), round(steps) + 1
     bin_points = math.ceil(points / _BINS)
-    edges: np.ndarray = shown[0] - step / 2 + bin_points * step * np.arange(math.ceil(points / bin_points) + 1)
-    return edges
+    return shown[0] - step / 2 + bin_points * step * np.arange(math.ceil(points / bin_points) + 1)
 
 
 _WIDTH, _HEIGHT = 400.0, 100.0

@@ -93,8 +93,7 @@ class PositionSums(Summary):
 
     @property
     def deviations(self) -> np.ndarray:
-        deviations: np.ndarray = np.sqrt(np.maximum(self.squares / self.rows - self.means**2, 0))
-        return deviations
+        return np.sqrt(np.maximum(self.squares / self.rows - self.means**2, 0))
 
 
 def compute_mean(numbers: Quantiles) -> float:

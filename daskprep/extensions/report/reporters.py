@@ -184,8 +184,7 @@ def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
     tall, wide = min(factor, image.shape[-2]), min(factor, image.shape[-1])
     cropped = image[:, : height * tall, : width * wide]
     squares = cropped.reshape(len(image), height, tall, width, wide)
-    small: np.ndarray = np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
-    return small
+    return np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
 
 
 def _strip_padding(clip: np.ndarray) -> np.ndarray:
@@ -401,8 +400,7 @@ def _pool_means(numbers: np.ndarray) -> np.ndarray:
     if len(numbers) <= _MAX_POSITIONS:
         return numbers
     starts = np.linspace(0, len(numbers), _MAX_POSITIONS, endpoint=False).astype(int)
-    pooled: np.ndarray = np.add.reduceat(numbers, starts) / np.diff(starts, append=len(numbers))
-    return pooled
+    return np.add.reduceat(numbers, starts) / np.diff(starts, append=len(numbers))
 
 
 _WINDOW_BYTES = 4_000_000

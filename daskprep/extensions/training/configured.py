@@ -151,8 +151,7 @@ def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
 def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., Any]:
     """Return a callable, or the function imported by an allowed dotted name."""
     check_callables(option, [value], allowed)
-    function: Callable[..., Any] = import_function(option, value) if isinstance(value, str) else value
-    return function
+    return import_function(option, value) if isinstance(value, str) else value
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
