@@ -172,10 +172,8 @@ class CenterCrop(RandomCrop):
 
     Parameters
     ----------
-    height, width : int
-        Size of the crop in pixels.
-    padding : int
-        Pixels of zeros that are added around each image first.
+    height, width, padding
+        As for `RandomCrop`.
 
     Examples
     --------

@@ -13,7 +13,7 @@ import torch
 import torch.distributed
 from torch.utils.data import IterableDataset, Sampler
 
-from daskprep.columns.display import format_count, join_names
+from daskprep.columns.display import Markup, format_count, join_names, settings_card
 from daskprep.dataset.loader.batches import BatchBuilder
 from daskprep.dataset.loader.groups import as_device
 from daskprep.dataset.loader.media import Times
@@ -29,14 +29,11 @@ _RESHARDING_CLASSES = ("DataLoaderDispatcher", "IterableDatasetShard")
 
 @dataclass(frozen=True)
 class Ranks:
-    """Rank of this process, and number of ranks; None: from torch.distributed if it is initialized, otherwise 0 of 1.
-
-    With `uneven`, the shares of a batch may differ by one row.
-    """
+    """Rank of this process, and number of ranks; None: from torch.distributed, otherwise 0 of 1."""
 
     rank: int | None = None
     world_size: int | None = None
-    uneven: bool = False
+    uneven: bool = False  # whether the shares of a batch may differ by one row
 
     def __post_init__(self) -> None:
         if (self.rank is None) != (self.world_size is None):
@@ -315,9 +312,9 @@ class BatchIterator(IterableDataset[Any]):
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
         return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
 
-    def _describe_settings(self, order: str, outputs: list[str]) -> dict[str, str]:
-        """Return the settings that the HTML representation shows, by name; `order` describes the order of rows."""
-        return {
+    def _card(self, title: str, order: str, outputs: list[str], **more: str) -> Markup:
+        """Return a card of the settings as HTML."""
+        settings = {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,
             "rank": f"{self.rank} of {self.world_size}",
@@ -325,3 +322,4 @@ class BatchIterator(IterableDataset[Any]):
             "device": "in memory" if self.device is None else str(self.device),
             "outputs": join_names(outputs, _MAX_OUTPUTS),
         }
+        return settings_card(settings | more, title)

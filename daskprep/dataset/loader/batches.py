@@ -83,16 +83,12 @@ def make_expanders(
 
 @dataclass(frozen=True)
 class BatchFormat:
-    """Conversion of a dict of tensors to the form of batches: a dict, or (inputs, target) with `targets`.
-
-    The target is a tensor if `one_target`, else a dict. The output `weight` is a third item. `transform` is applied
-    last.
-    """
+    """The form of batches: a dict of tensors, or a tuple of inputs, target and weights."""
 
     targets: tuple[str, ...]
-    one_target: bool
-    transform: Callable[[Any], Any] | None
-    weight: str | None = None
+    one_target: bool  # whether the target is a tensor; otherwise a dict
+    transform: Callable[[Any], Any] | None  # applied last
+    weight: str | None = None  # output of the weights
     as_numpy: bool = False  # whether tensors become NumPy arrays
 
     def __call__(self, tensors: Batch) -> Any:
@@ -136,19 +132,15 @@ def bind_augment(
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Callable that splits a window into batches of the outputs `names`, augments and expands them, and formats them.
+    """Callable that splits a window into batches, augments, expands and formats them."""
 
-    `seed` is for the augmentation; `expand` has functions that expand compact rows, by output. `trimming` cuts padding.
-    With `source_ends`, the row number at which each of several datasets ends, batches also contain "source_id".
-    """
-
-    names: Sequence[str]
-    seed: int
+    names: Sequence[str]  # outputs
+    seed: int  # of the augmentation
     augment: Steps
-    expand: Mapping[str, Expander]
+    expand: Mapping[str, Expander]  # by output
     batch_format: BatchFormat
     trimming: Trimming | None = None
-    source_ends: Integers | None = None
+    source_ends: Integers | None = None  # row number at which each of several datasets ends, to add "source_id"
     regions: Collection[str] = ()  # outputs of boxes and keypoints
 
     def __call__(

@@ -145,11 +145,7 @@ class TokenSchedule(LengthSchedule):
     max_group_parts: int = _MAX_GROUP_PARTS
 
     def cut_epoch(self, tokens: int, multiple: int) -> TokenBatches:
-        """Return the batches of the epoch, of at most `tokens` padded tokens over all ranks.
-
-        Widths are rounded up to a `multiple`. If rows are left after the parts, the last part is a separate batch,
-        because ranks that outnumber these rows share its rows, too.
-        """
+        """Return the batches of the epoch, of at most `tokens` padded tokens; widths are multiples of `multiple`."""
         blocks, part_rows, each = self.blocks, self.batch_size, self.stream_rows
         in_sequence = self._lengths_at(0, blocks.rows)
         orders: list[Integers] = []
@@ -160,6 +156,7 @@ class TokenSchedule(LengthSchedule):
             ordered = np.sort(in_sequence[self.stream_borders[:-1, None] + rows], axis=1, kind="stable")
             longest = ordered[:, each - 1 :: each].max(axis=0).astype(np.int64)
             widths = np.maximum(1, -(-longest // multiple)) * multiple
+            # Ranks that outnumber the rows after the parts share rows of the last part, then a separate batch.
             own = int(start + self.group_rows >= stop and blocks.rows % part_rows > 0)
             edges = cut_runs(widths[: len(widths) - own], part_rows, tokens)
             order = super()._order_parts(group, len(edges) - 1).tolist() if len(edges) > 1 else []

@@ -21,13 +21,10 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs that share an array: scalars of one type as columns, in this order, or a single output of another shape.
-
-    For media that the loader decodes, `is_cached` is whether decoded blocks are cached in memory and on disk.
-    """
+    """Outputs that share an array: scalars of one type as columns, or a single output of another shape."""
 
     outputs: tuple[Output, ...]
-    is_cached: bool = False
+    is_cached: bool = False  # whether decoded blocks of media are cached in memory and on disk
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 from torch.utils.data import get_worker_info
 
-from daskprep.columns.display import escape_unprintable, format_count, settings_card
+from daskprep.columns.display import escape_unprintable, format_count
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Split
 from daskprep.dataset.loader.batch_iterator import BatchIterator, check_same_options
@@ -222,9 +222,8 @@ class Loader(BatchIterator):
             self._packer = Packer(split, pack, batch_size, drop_last=self.drop_last)
         self._trimming: Trimming | None = None
         if shared.trim and pack is None:
-            self._trimming = Trimming.of(
-                dataset.features, dataset.learned, self.names, shared.pad_to_multiple_of, expand=self.expand
-            )
+            multiple = shared.pad_to_multiple_of
+            self._trimming = Trimming.of(dataset.features, dataset.learned, self.names, multiple, expand=self.expand)
         self.group_by_length = group_by_length
         self._limit = None if shared.memory is None else self._measure(shared.memory)
         if self._limit is not None:
@@ -270,8 +269,7 @@ class Loader(BatchIterator):
         option = f"group_by_length={column!r}"
         self._grouped_padding = find_padding(self.split, column, option, expand=self.expand)
         if not self.shuffle or pack is not None:
-            other = "shuffle=False" if self.overfit_batches is None else "overfit_batches"
-            other = other if pack is None else "pack"
+            other = "shuffle=False" if pack is None and self.overfit_batches is None else "overfit_batches or pack"
             raise ConfigError(f"{option} cannot be used together with {other}: it changes the order of rows")
         if self.batch_size % self.streams:
             raise ConfigError(
@@ -315,8 +313,7 @@ class Loader(BatchIterator):
 
     def _cut_by_tokens(self, schedule: TokenSchedule) -> TokenSchedule:
         """Return the schedule with batches of at most `batch_tokens` padded tokens; ConfigError if none may fit."""
-        assert self.batch_tokens is not None
-        assert self._trimming is not None
+        assert self.batch_tokens and self._trimming  # noqa: PT018
         assert self._lengths is not None
         if self._token_batches is None or self._token_batches[0] != schedule.blocks.epoch:
             multiple, rows = self._trimming.multiple, max((self.batch_size, *schedule.last_sizes))
@@ -367,9 +364,8 @@ class Loader(BatchIterator):
         dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = make_expanders(dataset.features, dataset.learned, self.names if self.expand else ())
         ends = self._source_ends if self.row_ids else None
-        builder = BatchBuilder(
-            names, self.seed, self._augment, expand, self._batch_format, self._trimming, ends, self._regions
-        )
+        parts = (self._augment, expand, self._batch_format, self._trimming, ends, self._regions)
+        builder = BatchBuilder(names, self.seed, *parts)
         try:
             yield from self._iterate_pipeline(pipeline, builder, schedule)
         finally:
@@ -508,7 +504,7 @@ class Loader(BatchIterator):
 
         `prefetch_blocks` and `threads` are the numbers in use: the options of this loader, or the defaults.
         """
-        return {**super().stats(), **self._prefetch_settings()}
+        return super().stats() | self._prefetch_settings()
 
     def _prefetch_settings(self) -> dict[str, int]:
         settings = self._last_settings or self._settings_for(self._make_groups(), self._make_schedule())
@@ -519,9 +515,7 @@ class Loader(BatchIterator):
         """The options on which the order of rows by length depends."""
         if self.group_by_length is None:
             return None
-        tokens = (
-            [] if self._trimming is None or self.batch_tokens is None else [self.batch_tokens, self._trimming.multiple]
-        )
+        tokens = [self.batch_tokens, self._trimming.multiple] if self._trimming and self.batch_tokens else []
         return [self.group_by_length, self.batch_size, *tokens]
 
     @property
@@ -530,13 +524,8 @@ class Loader(BatchIterator):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
-        optional: dict[str, Any] = {}
-        if self._packer is not None:
-            optional["packing"] = self._packer.state(
-                self._packing_position or self._packer.start, self._make_schedule()
-            )
-        if self.group_by_length is not None:
-            optional["grouping"] = self._grouping
+        packer, position = self._packer, self._packing_position
+        packing = packer and {"packing": packer.state(position or packer.start, self._make_schedule())}
         return {
             "format": self._state_format,
             "version": self.split.dataset.version,
@@ -549,7 +538,8 @@ class Loader(BatchIterator):
             "streams": self.streams,
             "shuffle": self.shuffle,
             "sampling": None if self._sampling is None else self._sampling.digest,
-            **optional,
+            **(packing or {}),
+            **({} if self.group_by_length is None else {"grouping": self._grouping}),
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -601,13 +591,9 @@ class Loader(BatchIterator):
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
-        """Return a card of the settings as HTML."""
         order = f"shuffled, {format_count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
-        settings = self._describe_settings(order, self.names)
         blocks, threads = self._prefetch_settings().values()
-        prefetch = f"{format_count(blocks, 'block')}, {format_count(threads, 'thread')}"
-        settings["prefetch"] = prefetch if threads else "none"
-        if self.overfit_batches is not None:
-            settings["overfit_batches"] = f"{self.overfit_batches:,}"
+        prefetch = f"{format_count(blocks, 'block')}, {format_count(threads, 'thread')}" if threads else "none"
         rows, url = format_count(len(self.split), "row"), escape_unprintable(self.split.dataset.url)
-        return settings_card(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')
+        title = f'Loader of split "{self.split.name}" of {url}: {rows}'
+        return self._card(title, order, self.names, prefetch=prefetch)

@@ -227,14 +227,11 @@ class Mix(Loader):
         """Return the position of each source as JSON values; it counts batches yielded, not batches prefetched."""
         quotas = self._quotas.after(self._stop)
         positions = zip(self.sources.items(), quotas.weights, quotas.rows, quotas.due, strict=True)
+        names = ("epoch", "batch_size", "streams", "seed", "shuffle")
         return {
             "format": self._state_format,
-            "epoch": self.epoch,
             "first_batch": self._first_batch,
-            "batch_size": self.batch_size,
-            "streams": self.streams,
-            "seed": self.seed,
-            "shuffle": self.shuffle,
+            **{name: getattr(self, name) for name in names},
             "sources": {
                 name: {"digest": _digest(split), "split": split.name, "weight": weight, "rows": rows, "due": due}
                 for (name, split), weight, rows, due in positions
@@ -315,16 +312,12 @@ def _parse_weights(sources: Mapping[str, Split], weights: Mapping[str, float] | 
 
 
 # Entries of a fitted state that do not change how a row is encoded.
-_COUNTS = frozenset(
-    {
-        *("rows", "missing", "invalid", "invalid_samples", "str2freq", "clipped", "rounded", "cut_rows", "turned"),
-        *("value_edges", "value_counts", "hour_counts"),
-    }
+_COUNTS = (
+    *("rows", "missing", "invalid", "invalid_samples", "str2freq", "clipped", "rounded", "cut_rows", "turned"),
+    *("value_edges", "value_counts", "hour_counts"),
 )
-
-
 # Parameters that do not change how a cell is encoded; the value for missing cells is in the learned state.
-_SOURCE_PARAMETERS = frozenset({"column", "missing_value_strategy"})
+_SOURCE_PARAMETERS = ("column", "missing_value_strategy")
 
 
 def _describe_outputs(split: Split) -> dict[str, dict[str, Any]]:
@@ -367,24 +360,15 @@ def _find_common(
         )
     if targets is None:
         _check_targets(sources, set(names))
-    others_have = dict.fromkeys(name for _, outputs in others for name in outputs)
-    if (
-        columns is None
-        and common
-        and (left_out := [name for name in {**expected, **others_have} if name not in common])
-    ):
+    outputs = dict.fromkeys([*expected, *(name for _, outputs in others for name in outputs)])
+    left_out = [name for name in outputs if name not in common] if columns is None else []
+    if left_out:
         warn(f"a mix leaves out {', '.join(left_out)}, which not all sources have: select outputs with columns=")
     return names
 
 
 def _check_targets(sources: Mapping[str, Split], common: set[str]) -> None:
     """Raise ConfigError if sources have different targets among the outputs that they have in common."""
-    (first, expected), *others = [
-        (name, [target for target in split.dataset.targets if target in common]) for name, split in sources.items()
-    ]
-    for other, targets in others:
-        if targets != expected:
-            raise ConfigError(
-                f'source "{first}" has the targets {expected}, and "{other}" has {targets}: select them with targets=, '
-                "or targets=() for none"
-            )
+    targets = {name: [one for one in split.dataset.targets if one in common] for name, split in sources.items()}
+    if len(set(map(tuple, targets.values()))) > 1:
+        raise ConfigError(f"sources have other targets, {targets}: select them with targets=, or targets=() for none")

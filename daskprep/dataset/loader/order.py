@@ -148,16 +148,12 @@ class BlockRows(NamedTuple):
 
 
 class WindowPlan(NamedTuple):
-    """The rows of one rank in consecutive batches, as runs of rows that follow each other in a block.
+    """The rows of one rank in consecutive batches, as runs of rows that follow each other in a block."""
 
-    `sizes` are the rows of each batch. `blocks` are the positions of the blocks of runs in the order of the epoch.
-    Runs have at least one row.
-    """
-
-    sizes: Integers
-    blocks: Integers
+    sizes: Integers  # rows of each batch
+    blocks: Integers  # positions of the blocks of runs
     firsts: Integers  # of the first row of each run in the row order of its block
-    counts: Integers  # rows of each run
+    counts: Integers  # rows of each run, at least one
 
     @property
     def block_positions(self) -> list[int]:

@@ -29,7 +29,7 @@ _WINDOW_ROWS = 4_000_000
 _CHUNK_TOKENS = 1 << 18  # a chunk, its mask and its positions fit in a core's cache
 
 Arrays = dict[str, np.ndarray]
-Documents = tuple[np.ndarray, Sequence[int]]
+Documents = tuple[np.ndarray, Sequence[int]]  # token ids (documents, width), and the documents of each batch
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,7 @@ class Joiner:
         self._starts: Integers = np.zeros(1, np.int64)
 
     def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, PackingPosition]]:
-        """Yield tokens, position ids and document ids of each batch, and the position to resume from after it.
-
-        A window is an array of token ids of the shape (documents, width), and the number of documents of each batch.
-        """
+        """Yield tokens, position ids and document ids of each batch, and the position to resume from after it."""
         for ids, sizes in windows:
             lengths = self.padding.lengths(ids)
             self._record_starts(lengths, sizes)
@@ -146,13 +143,9 @@ class Packer:
         self._cached_count: tuple[tuple[int, int], int] | None = None
 
     def settings(self, schedule: Schedule) -> dict[str, Any]:
-        """Return column, block size, batch size and world size: packed rows depend on them and on the order."""
-        return {
-            "column": self.column,
-            "block_size": self.block_size,
-            "batch_size": self.batch_size,
-            "world_size": schedule.world_size,
-        }
+        """Return the values on which packed rows depend, besides the order."""
+        sizes = {"block_size": self.block_size, "batch_size": self.batch_size, "world_size": schedule.world_size}
+        return {"column": self.column, **sizes}
 
     def batches(
         self, windows: Iterable[Documents], position: PackingPosition, schedule: Schedule

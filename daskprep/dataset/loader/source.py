@@ -104,14 +104,11 @@ class BlockSource(Protocol[AnyBlock]):
 
 
 class TakenRows(NamedTuple):
-    """Rows of a window in shared arrays: the arrays or tensors by group, indices in them, and positions in the window.
+    """Rows of a window in shared arrays."""
 
-    Without positions, these are all rows of the window, in order.
-    """
-
-    arrays: Mapping[Group, Any]
-    indices: Integers
-    targets: slice | None = None
+    arrays: Mapping[Group, Any]  # or tensors
+    indices: Integers  # in the arrays
+    targets: slice | None = None  # positions in the window; None: all its rows, in order
 
 
 class LocatedRows(NamedTuple):
@@ -307,11 +304,7 @@ class FileBlocks:
 
 
 class SlotPool:
-    """Memory for `slots` blocks: one array per group, except for media that are decoded for every window.
-
-    `row_numbers` has the row numbers of each block in the order of the epoch, by slot. `free` is the list of unused
-    slots.
-    """
+    """Memory for `slots` blocks: one array per group, except for media that are decoded for every window."""
 
     def __init__(
         self,
@@ -327,8 +320,8 @@ class SlotPool:
         self.block_rows = block_rows
         self.arrays = {g: make_array(g, slots * block_rows) for g in groups if not g.stores_cells}
         self.arrays |= {g: g.empty(slots * block_rows) for g in groups if g.is_cached}
-        self.row_numbers = np.empty((slots, max_rows), np.int64)
-        self.free = list(range(slots))
+        self.row_numbers = np.empty((slots, max_rows), np.int64)  # of each block in the order of the epoch
+        self.free = list(range(slots))  # unused slots
 
 
 class SmallTables:

@@ -97,16 +97,6 @@ def _parse_by_column(context: click.Context, option: click.Parameter, option_val
     return texts_by_column.get("", texts_by_column) or None
 
 
-def _read_character(context: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    del context, option
-    return "\t" if text == r"\t" else text
-
-
-def _read_names(context: click.Context, option: click.Parameter, text: str | None) -> list[str] | None:
-    del context, option
-    return None if text is None else [name.strip() for name in text.split(",")]
-
-
 class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8.1
     """A number of bytes, such as "2GB"."""
 
@@ -123,7 +113,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
 
 def files(command: _Command) -> _Command:
     """Add the options of `read_files` that are in use as `read_options`."""
-    character: dict[str, Any] = {"metavar": "CHARACTER", "callback": _read_character}
+    character: dict[str, Any] = {"metavar": "CHARACTER", "callback": lambda *args: {r"\t": "\t"}.get(args[2], args[2])}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     null_value_help = "Text that marks a missing value in CSV. Repeatable."
     options = [
@@ -132,7 +122,7 @@ def files(command: _Command) -> _Command:
         click.option("--delimiter", **character, help="Separator of CSV values. [detected]"),
         click.option("--quote", **character, help='Quote character of CSV; "" if quotes have no meaning.'),
         click.option("--no-header", is_flag=True, is_eager=True, help="The first line of CSV is a row, not the names."),
-        click.option("--names", metavar="NAME,...", callback=_read_names, help="Column names, with --no-header."),
+        click.option("--names", metavar="NAME,...", help="Column names, with --no-header."),
         click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Skip the first N lines of CSV."),
         click.option("--comment", **character, help="Skip lines of CSV that start with it."),
         click.option("--null-value", "null_values", **by_column, metavar="[COLUMN=]TEXT", help=null_value_help),
@@ -145,6 +135,8 @@ def files(command: _Command) -> _Command:
     @functools.wraps(command)
     def run(*, no_header: bool, quote: str | None, **parameters: Any) -> Any:
         read_options = {name: value for name in _READ_OPTIONS if (value := parameters.pop(name)) is not None}
+        if "names" in read_options:
+            read_options["names"] = [name.strip() for name in read_options["names"].split(",")]
         read_options |= {"header": None} if no_header else {}
         read_options |= {} if quote is None else {"quote": quote or None}
         return command(read_options=read_options, **parameters)
@@ -163,15 +155,11 @@ class _WorkerCount(click.ParamType):  # type: ignore[type-arg]
 
 def workers(command: _Command) -> _Command:
     """Add options for where tasks run, as a context manager ``on_workers(frame, memory, **options)``."""
+    workers_help = "Run on N processes, or on threads of this one. [processes if the job is long enough]"
+    scheduler_help = "Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
 
-    @click.option(
-        "--workers",
-        type=_WorkerCount(),
-        help="Run on N processes, or on threads of this one. [processes if the job is long enough]",
-    )
-    @click.option(
-        "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
-    )
+    @click.option("--workers", type=_WorkerCount(), help=workers_help)
+    @click.option("--scheduler", metavar="ADDRESS", help=scheduler_help)
     @functools.wraps(command)
     def run(*, scheduler: str | None, workers: int | Literal["threads"] | None, **parameters: Any) -> Any:
         return command(on_workers=functools.partial(_on_workers, scheduler, workers), **parameters)

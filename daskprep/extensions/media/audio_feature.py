@@ -100,19 +100,8 @@ class Audio(MediaFeature[LearnedAudio]):
         sample of 100 recordings: the ones with the smallest hashes of their paths or bytes.
     max_seconds : float
         Longer recordings cannot be decoded.
-    mode : {"lazy", "lazy_cached", "eager"}
-        When to decode. "eager": when a dataset is written, which then stores decoded arrays. "lazy": when a loader
-        reads, in every epoch; the dataset stores paths, or the bytes of audio that is in memory. "lazy_cached": the
-        same, but only in the first epoch.
-    pack : bool
-        Whether lazy modes store the bytes of files instead of their paths.
-    prefetch_size : int or None
-        Blocks that a loader prefetches for each stream. None: chosen by the loader.
-    lazy_cache_dir : str or None
-        Folder where lazy modes write audio that is in memory, to store its paths. None: the dataset stores the bytes.
-    base_dir : str or None
-        Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
-        file, or the current folder for frames.
+    mode, pack, prefetch_size, lazy_cache_dir, base_dir
+        As for `Image`.
     on_error : {"raise", "fill", "drop"}
         Whether audio that cannot be decoded raises `MediaError`, becomes padding, or drops its row. To drop
         rows, all audio is decoded whenever it is read.
@@ -122,12 +111,8 @@ class Audio(MediaFeature[LearnedAudio]):
         Imputation of missing values: "fill_with_const" (with `fill_value`), "drop_row", "ffill" or "bfill".
     fill_value : float or None
         Number that fills the array of missing audio with "fill_with_const". None: the padding.
-    missing_indicator : bool
-        Whether a second output, "_missing", marks missing values.
-    invalid : {"missing", "raise"}
-        Whether an empty value counts as missing or raises `RejectedValueError`.
-    column : str or None
-        Column to read, if its name differs from the feature's.
+    missing_indicator, invalid, column
+        As for `Image`.
 
     Examples
     --------

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import pandas as pd
 from torch.utils.data import get_worker_info
 
-from daskprep.columns.display import format_bytes, format_count, settings_card
+from daskprep.columns.display import format_bytes, format_count
 from daskprep.columns.parametrized import check_is_fitted
 from daskprep.columns.permutation import Integers
-from daskprep.dataset.loader.batch_iterator import (
-    BatchIterator,
-    check_same_options,
-)
+from daskprep.dataset.loader.batch_iterator import BatchIterator, check_same_options
 from daskprep.dataset.loader.batches import BatchBuilder, bind_augment, make_expanders
 from daskprep.dataset.loader.groups import DeviceTransfer
 from daskprep.dataset.loader.lengths import Trimming
@@ -359,8 +356,8 @@ class Stream(BatchIterator):
 
     def _repr_html_(self) -> str:
         order = f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source"
-        settings = self._describe_settings(order, self.columns) | {"window": str(self.window)}
-        return settings_card(settings, f'Stream of split "{self.split}": {format_count(self._rows, "row")}')
+        title = f'Stream of split "{self.split}": {format_count(self._rows, "row")}'
+        return self._card(title, order, self.columns, window=str(self.window))
 
 
 def open_stream(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +32,7 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
             return spec
         options = dict(spec)
         if isinstance(options.get("data"), Mapping):
-            key = _key(options["data"])
+            key = json.dumps(options["data"], sort_keys=True, default=str)
             options["data"] = data_functions.setdefault(key, _build_data(options["data"], key, allowed, folder))
         for name in ("example_processors", "processors", "group_processors"):
             if name in options:
@@ -62,22 +61,7 @@ def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
     if not isinstance(spec.get("function"), str):
         raise ConfigError(f'{option}: {dict(spec)!r}: expected "function" with its arguments, or "packing"')
     arguments = {name: value for name, value in spec.items() if name != "function"}
-    function = resolve(option, spec["function"], allowed)
-    try:
-        inspect.signature(function).bind_partial(**arguments)
-    except TypeError as error:
-        raise ConfigError(f'{option}: "{spec["function"]}" does not accept these arguments: {error}') from error
-    except ValueError:
-        pass  # functions in C may have no signature
-    return functools.partial(function, **arguments)
-
-
-def _key(data: Mapping[Any, Any]) -> str:
-    """Return the JSON of a mapping, by which equal data is recognized."""
-    try:
-        return json.dumps(data, sort_keys=True, default=str)
-    except TypeError as error:
-        raise ConfigError(f"data: {dict(data)!r}: keys must be strings; put them in quotes") from error
+    return functools.partial(resolve(option, spec["function"], allowed), **arguments)
 
 
 def _digest(text: str) -> str:
@@ -134,8 +118,7 @@ def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., 
     write = Preprocessor.load(preprocessor).write if is_fitted else Preprocessor.from_config(preprocessor).fit_write
     try:
         return write(rows, path, version=version)
-    except DatasetExistsError:
-        # The folder name is a digest of the configuration: it contains only older rows of the same data.
+    except DatasetExistsError:  # the folder, named by a digest of the configuration, has older rows of the same data
         return write(rows, path, version=version, overwrite=True)
 
 

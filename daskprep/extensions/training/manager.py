@@ -26,13 +26,7 @@ from daskprep.extensions.training.examples import (
 
 # The default split of each role; prediction has none.
 _SPLIT_BY_ROLE = {"train": "train", "val": "validation", "test": "test"}
-_OPTIONS_ELSEWHERE = {
-    "rank": "DataModule(rank=..., world_size=...)",
-    "world_size": "DataModule(rank=..., world_size=...)",
-    "prepare": "data=lambda: prep.fit_write(dp.prepared(frame, function), path), or data: {files: ..., prepare: ...}",
-    "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
-}
-
+_OPTIONS_OF_MODULE = ("rank", "world_size", "overfit_batches")
 _MAX_NAMES = 5
 
 ROLES = ("train", "val", "test", "predict")
@@ -135,8 +129,9 @@ class Manager:
         self.options: dict[str, Any] = {**options}
         if not (is_encoded(data) or callable(data)):
             check_examples(data)
-        _check_names(options)
         for name in options:
+            if name in _OPTIONS_OF_MODULE:
+                raise ConfigError(f"{name} is not an option of a Manager: pass it to the DataModule, for all loaders")
             if name not in LoaderOptions.__annotations__:
                 hint = did_you_mean(name, [*LoaderOptions.__annotations__, *_PARAMETERS])
                 raise ConfigError(f'loaders have no option "{name}".{hint}')
@@ -149,7 +144,6 @@ class Manager:
             return value
         if not isinstance(value, Mapping):
             return cls(value)
-        _check_names(value)
         if "data" not in value:
             raise ConfigError(f'{dict(value)!r} lacks "data"; parameters of a Manager are: {", ".join(_PARAMETERS)}')
         return cls(**value)
@@ -286,12 +280,6 @@ class Manager:
                 f"{stream!r} has world_size={actual}, but there are {world_size} ranks: pass a function of rank and "
                 "world_size that creates the stream"
             )
-
-
-def _check_names(names: Iterable[str]) -> None:
-    for name in names:
-        if name in _OPTIONS_ELSEWHERE:
-            raise ConfigError(f"{name} is not an option of a Manager: use {_OPTIONS_ELSEWHERE[name]}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -370,7 +370,7 @@ def test_outputs_encoded_identically_are_batched_together(different):
         ({"columns": ["price", "a"]}, 'no output "a" in source other'),
         (
             {"columns": ["price", "sold"]},
-            r'"one" has the targets \[.sold.\], and "other" has \[\]: select them with targets=',
+            r"sources have other targets, \{'one': \['sold'\], 'other': \[\]\}: select them with targets=",
         ),
     ],
 )
