@@ -5,7 +5,6 @@ It needs only the file that `Preprocessor.save` wrote, and returns the same arra
 
 from __future__ import annotations
 
-import functools
 import os
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -186,7 +185,8 @@ class Encoder:
                 if encoder is not None:
                     _test_encoding(encoder, has_length=feature["type"] in saved.TYPES_WITH_LENGTH)
             if "golden" in feature:
-                saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
+                column, encode = features[name].columns[0], features[name].encode
+                saved.check_golden(name, feature, lambda cells: encode([{column: cell} for cell in cells]))  # noqa: B023
         for one in features.values():
             one.seen = dict.fromkeys(one.seen, 0)  # without the cells of these checks
         self._rows = self._target_rows = 0
@@ -450,7 +450,3 @@ def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
         row = dict.fromkeys(encoder.columns, sample)
         with suppress(ValueError):  # the encoder may reject the sample
             [encoder.read(cell) for cell in encoder.cells([row])] if has_length else encoder.encode([row])
-
-
-def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]) -> dict[str, np.ndarray]:
-    return encoder.encode([{encoder.columns[0]: cell} for cell in cells])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -12,16 +12,10 @@ from daskprep.columns.parametrized import check_is_fitted
 from daskprep.dataset.writing import Options, on_workers, plan_source
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
 from daskprep.features.base import Contract
-from daskprep.passes.checking import (
-    KINDS,
-    CheckResult,
-    Severity,
-    compare_tallies,
-    tally_source,
-)
+from daskprep.passes.checking import KINDS, CheckResult, Severity, compare_tallies, tally_source
 from daskprep.passes.table import source_columns
 from daskprep.rows.base import CELL_KINDS
-from daskprep.sources import Rows, Source, wrap_single_row
+from daskprep.sources import Rows, wrap_single_row
 from daskprep.sources.partitions import Workers
 
 if TYPE_CHECKING:
@@ -35,7 +29,9 @@ def count_cells(prep: Preprocessor, frame: Rows) -> pd.DataFrame:
     """Return a table of missing, unreadable and unseen cells, as `Preprocessor.cell_counts` does."""
     check_is_fitted(prep)
     features, source = prep._open_new_rows(prep._as_rows(frame), Options(scratch=prep._scratch))
-    return _tabulate_cells(features, prep.learned_, source)
+    _, tallies = tally_source(features, prep.learned_, source, all_rows=True)
+    counts = [[getattr(tallies[name], key) for key in ("rows", *CELL_KINDS)] for name in features]
+    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
 
 
 def check(
@@ -67,30 +63,12 @@ def check(
             if column not in source.columns
         }
         expected = {name: one for name, one in features.items() if name in prep._inputs or name not in absent}
-        result = _check_source(expected, prep.learned_, source, absent, ignored)
+        present = {name: feature for name, feature in expected.items() if name not in absent}
+        rows, tallies = tally_source(present, prep.learned_, source)
+        result = compare_tallies(expected, prep.learned_, rows, tallies, absent, ignored)
     if raise_on is not None:
         result.raise_for(raise_on)
     return result
-
-
-def _tabulate_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
-    """Return a frame with a row of counts for each feature, in one pass over the partitions of a source."""
-    _, tallies = tally_source(features, learned, source, all_rows=True)
-    counts = [[getattr(tallies[name], key) for key in ("rows", *CELL_KINDS)] for name in features]
-    return pd.DataFrame(counts, pd.Index(features, dtype=object), ["rows", *CELL_KINDS], dtype=np.int64)
-
-
-def _check_source(
-    features: Mapping[str, Contract],
-    learned: Mapping[str, Any],
-    source: Source,
-    absent: Mapping[str, str],
-    ignore: Collection[str] = (),
-) -> CheckResult:
-    """Return the findings about rows, without the kinds in `ignore`; `absent`: missing columns by feature."""
-    present = {name: feature for name, feature in features.items() if name not in absent}
-    rows, tallies = tally_source(present, learned, source)
-    return compare_tallies(features, learned, rows, tallies, absent, ignore)
 
 
 def _select_checked(

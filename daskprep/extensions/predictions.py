@@ -153,17 +153,8 @@ class ModelRun:
             if isinstance(feature, MediaFeature) and pc.struct_field(columns[name].cells, "error").null_count < rows:
                 _warn_about_broken_media(name, feature)
         keep, masks = np.ones(rows, bool), LossMasks()
-        arrays = dict(
-            encoded_outputs(
-                self.features,
-                self.learned,
-                columns,
-                keep,
-                keep_media_cells=True,
-                missing_codes=codes,
-                losses=masks,
-            )
-        )
+        options: dict[str, Any] = {"keep_media_cells": True, "missing_codes": codes, "losses": masks}
+        arrays = dict(encoded_outputs(self.features, self.learned, columns, keep, **options))
         if self.losses is not None:  # partitions run on several threads, and appending to a list is atomic
             for name, feature in self.features.items():
                 padded = feature._mask_padded(arrays[name], self.learned[name]) if feature._past else None
@@ -171,9 +162,9 @@ class ModelRun:
             self.losses.append(count_losses(masks, keep))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)
-        return (
-            prepend_columns(table_to_pandas(table.select(self.ids)), self.ids, predictions) if self.ids else predictions
-        )
+        if not self.ids:
+            return predictions
+        return prepend_columns(table_to_pandas(table.select(self.ids)), self.ids, predictions)
 
     def predict_missing_row(self, source: Any) -> pd.DataFrame:
         """Return predictions without rows, whose columns come from a prediction for a row of missing values."""

@@ -298,13 +298,9 @@ class MeanSubtraction(Augmentation):
         if is_image and np.asarray(self.mean).shape != shape:
             raise ConfigError(f"{self}: images are {list(shape)}, and the mean image is not: put it before a crop")
         for name, values in (("mean", None if is_image else self.mean), ("std", self.std)):
-            if values is not None and not (np.iterable(values) and all(map(_is_number, values))):
-                raise ConfigError(f"{self}: {name}={values!r}: expected a number for each channel, such as [0.5]")
-            if values is not None and len(values) != shape[0]:
-                raise ConfigError(
-                    f"{self}: {name} has {len(values)} numbers, but the images have {shape[0]} channels: pass one "
-                    "number for each channel"
-                )
+            is_valid = np.iterable(values) and all(map(_is_number, values)) and len(values) == shape[0]
+            if not is_valid and values is not None:
+                raise ConfigError(f"{self}: {name}={values!r}: expected a number for each of {shape[0]} channels")
         if self.std is not None and min(self.std) <= 0:
             raise ConfigError(f"{self}: std={self.std!r}: expected numbers above 0")
         if not (dtype == torch.uint8 or dtype.is_floating_point):
@@ -366,7 +362,8 @@ def check_augment(
 
 def _check_regions(names: Sequence[str], images: Sequence[str], steps: Sequence[Step], regions: Regions) -> None:
     """Raise ConfigError for boxes or keypoints without their images, and for steps that would move one of both only."""
-    moving = [step for step in steps if _is_torchvision(step) or _moves_points(step)]
+    inherited = Augmentation.move_points
+    moving = [one for one in steps if _is_torchvision(one) or getattr(type(one), "move_points", inherited) != inherited]
     for name, own_images in regions.items():
         if name in names and not images:
             raise ConfigError(f'augment: "{name}" moves with its image: use a key such as ("photo", "{name}")')
@@ -380,10 +377,6 @@ def _check_regions(names: Sequence[str], images: Sequence[str], steps: Sequence[
                 f'augment: {moving[0]!r} would move "{min(alone)}" and not "{name}": use the key '
                 f'{(*names, name)!r}, or leave "{name}" out with columns='
             )
-
-
-def _moves_points(step: Step) -> bool:
-    return isinstance(step, Augmentation) and type(step).move_points is not Augmentation.move_points
 
 
 def _check_same_size(shapes: Mapping[str, Shape]) -> None:

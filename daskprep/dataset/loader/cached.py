@@ -340,12 +340,10 @@ class CachePolicy:
     limit: int | None = None  # maximum bytes of all caches in the folder
 
     @classmethod
-    def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> CachePolicy:
+    def of(cls, cache: object, cache_dir: str | os.PathLike[str] | None, cache_limit: int | None) -> CachePolicy:
         """Return the policy for the options of a loader with these names; raise ConfigError for an invalid one."""
         if not isinstance(cache, bool | None):
             raise ConfigError(f"cache={cache!r}: expected True, False, or None for the mode of each feature")
-        if not isinstance(cache_dir, str | os.PathLike | None):
-            raise ConfigError(f"cache_dir={cache_dir!r}: expected a folder, or None to cache within the dataset")
         return cls(cache, None if cache_dir is None else os.fspath(cache_dir), cache_limit)
 
     def cached_names(self, split: Split, outputs: Iterable[Output]) -> frozenset[str]:

@@ -113,13 +113,8 @@ class Buffers:
         self._buffers[type(buffer)] = (shape, buffer)
 
 
-def _count_own_references() -> int:
-    """Return the reference count of an array that only a dict contains, as measured in a generator."""
-    arrays = {0: np.empty(1)}
-    return next(sys.getrefcount(array) for array in arrays.values())
-
-
-_OWN_REFERENCES = _count_own_references()
+# The reference count of an array that only a dict contains, as measured in a generator.
+_OWN_REFERENCES = next(sys.getrefcount(array) for array in {0: np.empty(1)}.values())
 Tensors = dict[Group, torch.Tensor]
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 

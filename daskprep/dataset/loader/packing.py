@@ -21,7 +21,7 @@ from daskprep.dataset import Split
 from daskprep.dataset.loader.groups import to_device
 from daskprep.dataset.loader.lengths import Padding, find_padding, read_lengths
 from daskprep.dataset.loader.order import Schedule, rank_bounds
-from daskprep.dataset.options import Packing, SharedOptions
+from daskprep.dataset.options import Packing, SharedOptions, check_count
 from daskprep.errors import ConfigError
 
 _EXTRA_OUTPUTS = ("position_ids", "document_ids")
@@ -134,7 +134,10 @@ class Packer:
     def __init__(self, split: Split, packing: Packing, batch_size: int, *, drop_last: bool) -> None:
         """Find the output to pack and its padding; raise ConfigError if `packing` does not suit the split."""
         self.split = split
-        self.block_size = _check_block_size(packing)
+        if not isinstance(packing, Packing):
+            raise ConfigError(f'pack={packing!r}: expected Packing(block_size=512, columns=["review"])')
+        check_count("Packing: block_size", packing.block_size or 0, 1)
+        self.block_size = packing.block_size
         self.column = _select_column(split, packing)
         self.output = split.output(self.column)
         self.padding = find_padding(split, self.column, "Packing")
@@ -166,15 +169,13 @@ class Packer:
         """Return the fewest batches that a rank has in the schedule's epoch; the last result is cached."""
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._cached_count is None or self._cached_count[0] != key:
-            ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
-            self._cached_count = key, min(self._count_rank_batches(rank) for rank in ranks)
+            counts = []
+            for own in (dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)):
+                tokens = sum(int(tokens.sum()) for _, tokens in self._iterate_token_counts(own))
+                full, rest = divmod(tokens, self._batch_tokens(own))
+                counts.append(full + (rest > 0 and not self.drop_last))
+            self._cached_count = key, min(counts)
         return self._cached_count[1]
-
-    def _count_rank_batches(self, schedule: Schedule) -> int:
-        """Return the number of batches that the documents of the schedule's rank fill."""
-        tokens = sum(int(tokens.sum()) for _, tokens in self._iterate_token_counts(schedule))
-        full, rest = divmod(tokens, self._batch_tokens(schedule))
-        return full + (rest > 0 and not self.drop_last)
 
     def locate(self, schedule: Schedule, batches: int) -> PackingPosition:
         """Return the position of the schedule's rank after `batches` packed batches, from the lengths of documents."""
@@ -207,9 +208,8 @@ class Packer:
 
     def restore_position(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> PackingPosition:
         """Return the position of the schedule's rank from the state of any rank, saved after `batches` batches."""
-        if state["rank"] == schedule.rank:
-            return PackingPosition(state["read"], state["tokens"])
-        return self.locate(schedule, batches)
+        is_own = state["rank"] == schedule.rank
+        return PackingPosition(state["read"], state["tokens"]) if is_own else self.locate(schedule, batches)
 
 
 def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
@@ -225,16 +225,6 @@ def check_options(options: SharedOptions, overfit_batches: int | None) -> None:
     ):
         if is_set:
             raise ConfigError(f"{name} cannot be used together with pack: {remedy}")
-
-
-def _check_block_size(packing: object) -> int:
-    """Return the block size of a Packing, or raise ConfigError if it is invalid."""
-    if not isinstance(packing, Packing):
-        raise ConfigError(f'pack={packing!r}: expected Packing(block_size=512, columns=["review"])')
-    size = packing.block_size
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError(f"Packing: block_size={size!r}: expected an integer from 1")
-    return size
 
 
 def _select_column(split: Split, packing: Packing) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -233,10 +234,8 @@ class Pipeline:
         is_limited = settings.window_bytes is not None
         window_bytes = min(window_bytes, settings.window_bytes or window_bytes)
         self._max_batches = max(1, min(_MAX_BATCHES, window_bytes // (rank_rows * row_bytes)))
-        threads, nbytes = (
-            settings.threads if settings.decodes and not is_limited else 0,
-            self._max_batches * rank_rows * row_bytes,
-        )
+        threads, nbytes = settings.threads * settings.decodes, self._max_batches * rank_rows * row_bytes
+        threads = 0 if is_limited else threads
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
         # Each of the last two batches may have one row more of this rank.
@@ -245,9 +244,7 @@ class Pipeline:
 
         in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
 
-        def make_windows() -> WindowArrays:
-            return WindowArrays(lambda: {group: transfer.make_array(group, rows) for group in in_memory})
-
+        make_windows = partial(WindowArrays, lambda: {one: transfer.make_array(one, rows) for one in in_memory})
         self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
         self._size = 1
         # A stream encodes partitions, so its threads start with several of them.

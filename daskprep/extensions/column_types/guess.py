@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -187,7 +188,10 @@ _MAX_DISTINCT = {" ": 200, ",": 1000, ";": 1000, "|": 1000}  # distinct tokens b
 # Minimum mean number of distinct cells with a token: words of titles and names rarely occur in many.
 _MIN_CELLS_PER_TOKEN = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
 DECIMAL_COMMA = r"^[-+]?\d+,\d+$"
-_TOKENIZERS = {" ": "space", ",": "comma"}
+_TOKENIZERS = {" ": {"tokenizer": "space"}, ",": {"tokenizer": "comma"}} | {
+    mark: {"tokenizer": "regex", "pattern": rf"[^\s{escaped}](?:[^{escaped}]*[^\s{escaped}])?"}
+    for mark, escaped in ((";", ";"), ("|", r"\|"))
+}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
 # Lists in JSON and Python syntax, as pandas writes them to CSV files, and items with or without quotes of either kind.
 _LIST_PATTERN = r"^\[[^\[\]{}]*\]$"
@@ -219,7 +223,7 @@ def _guess_separated(facts: ColumnFacts, separator: str) -> Guess | None:
         return None
     if separator == " " and not _are_tags(cells.values, sizes):
         return None
-    guess = _guess_from_items(facts, cells, f"between {_NAMES[separator]}", _options(separator))
+    guess = _guess_from_items(facts, cells, f"between {_NAMES[separator]}", _TOKENIZERS[separator])
     return guess._replace(reason=guess.reason + note_decimal_commas(facts)) if separator == "," else guess
 
 
@@ -233,7 +237,7 @@ def note_decimal_commas(facts: ColumnFacts) -> str:
     return f"; for numbers with decimal commas, correct cells such as {example}, and infer again"
 
 
-def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: dict[str, Any]) -> Guess:
+def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options: Mapping[str, Any]) -> Guess:
     """Return a Sequence if tokenized cells repeat tokens or have many, else a Set; `where` is for the reason."""
     sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
@@ -241,14 +245,6 @@ def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options
     return guess_set_or_sequence(
         facts, where, len(cells.values), float(sizes @ counts) / total, repeating, total, **options
     )
-
-
-def _options(separator: str) -> dict[str, Any]:
-    """Return the tokenizer parameters that split cells at a separator."""
-    if separator in _TOKENIZERS:
-        return {"tokenizer": _TOKENIZERS[separator]}
-    escaped = re.escape(separator)
-    return {"tokenizer": "regex", "pattern": rf"[^\s{escaped}](?:[^{escaped}]*[^\s{escaped}])?"}
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:

@@ -94,12 +94,8 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
         notes.append(f"for {STYLES[style]}: {_DIRECTIONS}")
     elif type(feature) is Date and style != "trees":
         notes.append(f"for {STYLES[style]}: {_encode_date(feature, facts, style)}")
-    if (
-        feature is not None
-        and guess.has_missing
-        and style != "trees"
-        and feature.missing_value_strategy in _IMPUTING_STRATEGIES
-    ):
+    is_imputed = guess.has_missing and getattr(feature, "missing_value_strategy", None) in _IMPUTING_STRATEGIES
+    if feature is not None and is_imputed and style != "trees":
         feature.missing_indicator = True
         notes.append("an indicator marks missing values")
     return guess._replace(feature=feature, reason="; ".join(notes))
@@ -154,15 +150,14 @@ class _Shape(NamedTuple):
     reason: str
 
 
+_NORMAL = "normalized to a normal shape, since"
 _EVEN = _Shape("zscore", "zscore", "z-scores, since the tails are short")
 _ONE_VALUE = _Shape("zscore", "zscore", "z-scores, since half of the rows or more have one value")
 _EVENTS = _Shape(
-    "quantile_normal",
-    "quantile_normal",
-    "normalized to a normal shape, since half of the rows or more have one value and tails are long",
+    "quantile_normal", "quantile_normal", f"{_NORMAL} half of the rows or more have one value and tails are long"
 )
 _COUNTS = _Shape("log1p", "log1p", "logarithms, since half of the rows or more have one value")
-_LOPSIDED = _Shape("quantile_normal", "yeo_johnson", "normalized to a normal shape, since it is skewed")
+_LOPSIDED = _Shape("quantile_normal", "yeo_johnson", f"{_NORMAL} it is skewed")
 _SPIKED = _Shape("yeo_johnson", "yeo_johnson", "a power transform, since it is skewed and one value is frequent")
 _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, since tails are long")
 
@@ -220,11 +215,8 @@ def _encode_category(
         return encoding, "how often each value occurs, since it has many; name targets to encode by their means"
     feature.transform_to, feature.most_common = "one_hot", _FEW_LABELS
     covered = format_share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.usable)
-    return (
-        feature,
-        f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells; name targets to encode by their "
-        "means",
-    )
+    why = f"columns for the {_FEW_LABELS} most frequent values, {covered} of cells"
+    return feature, f"{why}; name targets to encode by their means"
 
 
 def _encode_means(target: EncodingTarget, **options: Any) -> TargetEncoding:

@@ -36,6 +36,7 @@ _MIN_ROWS_PER_LABEL = 10
 # Columns are related if rows in random order would be with probability e**-20 or less.
 _CHANCE = 20.0
 _MISSING = np.uint64(0)
+_merge = functools.partial(functools.reduce, operator.add)
 
 
 @checkpointable
@@ -73,23 +74,15 @@ def find_redundant(
     if not names:
         return {}
     are_exact = {name: facts[name].distinct.is_exact for name in names}
-    work = Pass(
-        "redundant",
-        functools.partial(_partition_values, are_exact),
-        columns=names,
-        merge=_merge,
-        finish=lambda _, parts: _merge(parts),
-    )
+    one_partition = functools.partial(_partition_values, are_exact)
+    work = Pass("redundant", one_partition, columns=names, merge=_merge, finish=lambda _, parts: _merge(parts))
     value_rows: dict[str, ValueRows]
     _, value_rows = run_pass(PartitionReader(source), work, advance=advance())
     labels = [name for name in names if are_exact[name] and _are_labels(guesses[name], facts[name])]
     skips: dict[str, Guess] = {}
     equal = _group(names, lambda name: (value_rows[name].values.tobytes(), value_rows[name].rows.tobytes()))
     related = _group(labels, lambda name: np.sort(value_rows[name].rows).tobytes())
-    for groups, relation in (
-        (equal, "the same values in every row"),
-        (related, "values correspond one to one"),
-    ):
+    for groups, relation in ((equal, "the same values in every row"), (related, "values correspond one to one")):
         for group in groups:
             kept = min(group, key=lambda name: (name not in targets, not _is_named(guesses[name], facts[name])))
             why = f'repeats {"the target " * (kept in targets)}"{kept}": {relation}'
@@ -171,7 +164,3 @@ def _hash_values(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     hashes = np.where(pc.equal(texts, "").to_numpy(zero_copy_only=False), _MISSING, token_hashes(texts))
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(texts)).to_numpy()
     return np.append(hashes, _MISSING), codes
-
-
-def _merge(parts: Sequence[ValueRows]) -> ValueRows:
-    return functools.reduce(operator.add, parts)

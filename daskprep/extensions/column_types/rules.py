@@ -121,13 +121,12 @@ def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
         guess.feature.null_values = [text for text in texts if text not in kept_texts] or None
     missing_texts = [text for text in texts if text not in kept_texts]
     treatments = {f"a separate {kind}": kept_texts, "missing": missing_texts}
-    notes = [_describe_treatment(texts, treatment) for treatment, texts in treatments.items() if texts]
+    notes = [
+        f"{quote_value(texts[0])} {'is' if len(texts) == 1 else 'and others are'} treated as {treatment}"
+        for treatment, texts in treatments.items()
+        if texts
+    ]
     return guess._replace(reason="; ".join([guess.reason, *notes]))
-
-
-def _describe_treatment(texts: list[str], treatment: str) -> str:
-    """Return in words how the markers of missing values in a column are treated."""
-    return f"{quote_value(texts[0])} {'is' if len(texts) == 1 else 'and others are'} treated as {treatment}"
 
 
 def _ambiguous_markers(facts: ColumnFacts) -> list[str]:
