@@ -272,8 +272,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         check_flags(sparse_output=self.sparse_output)
         if self.sparse_output and (not source.in_memory or self._output_container != "default"):
             raise ConfigError(
-                'Preprocessor: sparse_output=True is for data in memory, and without set_output(transform="pandas"): '
-                "use sparse_output=False"
+                "Preprocessor: sparse_output=True is for data in memory, without set_output: use sparse_output=False"
             )
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:

@@ -405,8 +405,7 @@ def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
         return [rows]
     if not isinstance(rows, Sequence):
         raise ColumnError(
-            f"a {type(rows).__name__} is not a row: pass a mapping of columns to values, or a list of these, such as "
-            'frame.to_dict("records")'
+            f'a {type(rows).__name__} is not a row: pass a mapping, or a list, such as frame.to_dict("records")'
         )
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):

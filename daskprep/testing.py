@@ -152,8 +152,7 @@ def _find_readable_table(feature: Feature) -> pa.Table:
             trial.learn([trial.table])
             return trial.table
     raise ConfigError(
-        f"{type(feature).__name__} reads none of the columns that check_feature generates: pass cells that it can "
-        "read, as in check_feature(feature, column)"
+        f"{type(feature).__name__} reads none of the columns that check_feature generates: pass cells as column="
     )
 
 

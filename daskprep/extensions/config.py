@@ -327,8 +327,7 @@ def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any]
     """Return the entry of a feature; `type_defaults` replace Ludwig's defaults."""
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
-            f'feature "{name}": configurations do not support the type {type(feature).__name__}: '
-            "add it to daskprep.features.FEATURES"
+            f'feature "{name}": configurations do not support the type {type(feature).__name__}: add it to FEATURES'
         )
     ludwig_defaults = _LUDWIG_DEFAULTS.get(feature.kind, {}) if type_defaults is None else type_defaults
     defaults = {**type(feature)().get_params(deep=False), **ludwig_defaults}

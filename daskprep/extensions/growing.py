@@ -115,8 +115,7 @@ def _check_appendable(prep: Preprocessor, dataset: Dataset) -> None:
             raise ConfigError(f'{dataset.url}: feature "{name}" has other parameters there: {remedy}')
         if not prep.learned_[name].extends(dataset.learned[name]):
             raise ConfigError(
-                f'{dataset.url}: the fitted state of "{name}" is another one there, and not one that has grown: '
-                f"{remedy}"
+                f'{dataset.url}: the fitted state of "{name}" is another one, not one that has grown: {remedy}'
             )
 
 

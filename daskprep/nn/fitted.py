@@ -48,10 +48,7 @@ def check_names(option: str, names: Iterable[str], known: Iterable[str]) -> None
 def column_of(batch: Mapping[str, Tensor], name: str) -> Tensor:
     """Return a tensor of a batch; ColumnError if it is missing."""
     if name not in batch:
-        raise ColumnError(
-            f'the batch has no "{name}", only {", ".join(batch)}: select it with columns= of the loader, or pass the '
-            "columns of the batches as columns="
-        )
+        raise ColumnError(f'the batch has no "{name}", only {", ".join(batch)}: select it, or pass columns=')
     return batch[name]
 
 
@@ -59,8 +56,7 @@ def match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
     """Return the old and the new ids of the tokens of both states."""
     if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
         raise ConfigError(
-            f'"{name}" has other bins or buckets than before, so old ids have another meaning: fit with the edges of '
-            "the old bins, or create a new module"
+            f'"{name}" has other bins or buckets than before: fit with the old edges, or create a new module'
         )
     vocabulary = getattr(old, "vocabulary", None)
     if vocabulary is None:

@@ -220,8 +220,7 @@ class Inputs(torch.nn.Module):
         """Return the inputs of a model, of shape (rows, `width`)."""
         if not isinstance(batch, Mapping):
             raise ConfigError(
-                f"a batch is a mapping of tensors by output, not a {type(batch).__name__}: of a pair of inputs and "
-                "targets, pass the inputs"
+                f"a batch is a mapping of tensors by output, not a {type(batch).__name__}: pass the inputs alone"
             )
         parts = []
         for name, length, encoder in zip(self.names, self._lengths, self.encoders, strict=True):

@@ -47,8 +47,7 @@ class _Head(torch.nn.Linear):
         """Return the scores, of shape (rows,) or (rows, scores)."""
         if hidden.shape[-1:] != (self.in_features,):
             raise ConfigError(
-                f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, {self.in_features}): set "
-                "in_features of Outputs to its width"
+                f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, in_features={self.in_features})"
             )
         scores = super().forward(hidden)
         return scores.squeeze(1) if self.is_single else scores

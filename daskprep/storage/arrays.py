@@ -141,11 +141,10 @@ def decode_chunk(
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')
-    payload, stored_checksum = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
-    if (computed_checksum := crc32c(payload)) != stored_checksum:
+    payload = view[:-CHECKSUM_BYTES]
+    if crc32c(payload).to_bytes(CHECKSUM_BYTES, "little") != bytes(view[-CHECKSUM_BYTES:]):
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk has the checksum {computed_checksum:08x} instead of '
-            f"{stored_checksum:08x}: it was altered since it was written; write the dataset again"
+            f'output "{output.name}": a chunk was altered, by its checksum: write the dataset again'
         )
     shape = chunk_shape(output.shape, block_rows)
     fits = out is not None and out.shape == shape and out.dtype == output.dtype
@@ -173,8 +172,7 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
     if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
-            f'output "{output.name}": a chunk has {actual_bytes:,} bytes where {expected_bytes:,} are expected: '
-            "it belongs to another dataset, or was altered"
+            f'output "{output.name}": a chunk has {actual_bytes:,} bytes instead of {expected_bytes:,}: it was altered'
         )
 
 

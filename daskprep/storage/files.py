@@ -147,8 +147,7 @@ class Folder:
                 filled = fill(start, view)
                 if filled != len(view):
                     raise EOFError(
-                        f"{self.url}/{name} has {filled:,} bytes from byte {start:,} on, not the expected "
-                        f"{len(view):,}: it was truncated or is another file; write it again"
+                        f"{self.url}/{name} has {filled:,}, not {len(view):,} bytes from byte {start:,}: write it again"
                     )
 
             yield read_into

@@ -234,7 +234,7 @@ def test_invalid_sources_and_batches_raise(tmp_path):
     inputs, outputs = Inputs(dataset), Outputs(dataset, 3)
     with pytest.raises(ColumnError, match='has no "city", only price'):
         inputs({"price": torch.zeros(1)})
-    with pytest.raises(ConfigError, match="of a pair of inputs and targets, pass the inputs"):
+    with pytest.raises(ConfigError, match="pass the inputs alone"):
         inputs(batch_of(dataset))
     with pytest.raises(ColumnError, match='has no "sold"'):
         outputs.loss(inputs(batch_of(dataset)[0]), {})

@@ -153,7 +153,7 @@ def test_read_into_fills_target(folder: Folder) -> None:
 @pytest.mark.parametrize(("start", "left"), [(7, 3), (10, 0), (12, 0)])
 def test_read_into_short_file_raises(folder: Folder, start: int, left: int) -> None:
     folder.write("a", b"0123456789")
-    with pytest.raises(EOFError, match=f"/a has {left} bytes from byte {start} on, not the expected 4"):
+    with pytest.raises(EOFError, match=f"/a has {left}, not 4 bytes from byte {start}"):
         read_into(folder, "a", start, memoryview(bytearray(4)))
 
 

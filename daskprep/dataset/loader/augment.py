@@ -345,10 +345,7 @@ def check_augment(
         names = key if isinstance(key, tuple) else (key,)
         for name in names:
             if name not in outputs:
-                raise ConfigError(
-                    f'augment: "{name}" is not an output of this loader ({", ".join(outputs)}).'
-                    f"{did_you_mean(name, outputs)}"
-                )
+                raise ConfigError(f'augment: no output "{name}" ({", ".join(outputs)}).{did_you_mean(name, outputs)}')
         images = [name for name in names if name not in regions]
         _check_same_size({name: row[1] for name in images if (row := rows[name]) is not None})
         steps = tuple(value) if isinstance(value, (list, tuple)) else (value,)
@@ -393,8 +390,7 @@ def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None,
     for step in steps:
         if isinstance(step, type) or not callable(step):
             raise ConfigError(
-                f'augment: "{name}": {step!r}: expected Mirror(), another augmentation, a function of a tensor, or a '
-                "list of them"
+                f'augment: "{name}": {step!r}: expected Mirror(), another augmentation, a function, or a list'
             )
         current = (
             _infer_row_type(name, step, *current) if current is not None and isinstance(step, Augmentation) else None
@@ -494,8 +490,7 @@ def _transform_rows(
             moved = changed[regions[0]].as_subclass(torch.Tensor) if regions else torch.empty(0, 4)
             if len(moved) != sum(map(len, corners)):
                 raise ConfigError(
-                    f'augment: {transform!r} removed boxes of "{regions[0]}", which has to keep as many as there are '
-                    "labels: leave SanitizeBoundingBoxes out, since boxes outside of the image become NaN"
+                    f'augment: {transform!r} removed boxes of "{regions[0]}": leave SanitizeBoundingBoxes out'
                 )
             inside = kernels.keep_inside(moved.clone(), *changed[images[0]].shape[-2:])
             for name, part in zip(regions, inside.split([len(one) for one in corners]), strict=True):
@@ -505,8 +500,7 @@ def _transform_rows(
     for name in images:
         if len(sizes := {tuple(image.shape) for image in results[name]}) > 1:
             raise ConfigError(
-                f'augment: "{name}": {transform!r} returned images of different sizes, such as {sorted(sizes)[:2]}: '
-                "add a Resize or CenterCrop to it"
+                f'augment: "{name}": {transform!r} returned images of sizes {sorted(sizes)[:2]}: add a Resize'
             )
     return {name: torch.stack(parts) for name, parts in results.items()}
 
@@ -548,8 +542,7 @@ def _image_shape(step: Augmentation, shape: Shape) -> Shape:
     """Return `shape` if it is (channels, height, width), otherwise raise ConfigError."""
     if len(shape) != 3:
         raise ConfigError(
-            f"{step}: rows have the shape {list(shape)}: expected images, of channels, height and width; for other "
-            "rows, pass a function of a tensor"
+            f"{step}: rows have the shape {list(shape)}: expected channels, height and width, or pass a function"
         )
     return shape
 

@@ -48,17 +48,13 @@ def find_padding(split: Split, column: str, option: str, *, expand: bool | None 
         expected = "an output with padded rows"
         if column in paddings and output.stores_cells:
             raise ConfigError(
-                f'{option}: "{column}" is decoded while it is loaded, so the lengths of its rows are unknown: write '
-                'the dataset with mode="eager"'
+                f'{option}: "{column}" is decoded while it is loaded: write the dataset with mode="eager"'
             )
     if column in paddings:
         return paddings[column]
     owners = {name + suffix: one for name, one in dataset.features.items() for suffix in all_outputs(one)}
     if isinstance(owners.get(column), Sequence):
-        raise ConfigError(
-            f'{option}: the vocabulary of "{column}" has no padding symbol, so padding cannot be distinguished from '
-            "tokens: use a tokenizer with a padding symbol, and write the dataset again"
-        )
+        raise ConfigError(f'{option}: the vocabulary of "{column}" has no padding symbol: use a tokenizer that has one')
     kind = kind_with_article(owners[column]) if column in owners else "no feature"
     candidates = f", such as {', '.join(paddings)}" if paddings else ", but this dataset has none"
     raise ConfigError(f'{option}: "{column}" is {kind}: expected {expected}{candidates}')
@@ -99,14 +95,12 @@ class Trimming:
         paddings = {name: padding for name, padding in all_paddings.items() if name in names}
         if not paddings:
             raise ConfigError(
-                "trim=True: no output of the batches has padded rows, as a Text, Timeseries or Audio has: leave trim "
-                "out, or select one with columns="
+                "trim=True: no output has padded rows, as a Text has: leave trim out, or select one with columns="
             )
         for name in paddings:
             if name + LENGTH in names:
                 raise ConfigError(
-                    f'trim=True: batches have an output "{name}{LENGTH}", the name of the lengths of "{name}": rename '
-                    "its column, or leave it out with columns="
+                    f'trim=True: the lengths of "{name}" would replace the output "{name}{LENGTH}": rename it'
                 )
         return cls(paddings, multiple or 1)
 

@@ -191,10 +191,9 @@ class Loader(BatchIterator):
         self.streams = choices[0]
         if streams is None and shared.memory is None and self.streams > MAX_STREAMS:
             warn(
-                f"batch_size={batch_size} has no divisor from {MIN_STREAMS} to {MAX_STREAMS}, so that a batch mixes "
-                f"rows of {self.streams} streams, and each stream keeps a block in memory. Use "
-                f"batch_size={-(-batch_size // 16) * 16} or streams=16 for less memory, or streams={self.streams} to "
-                "silence this warning"
+                f"batch_size={batch_size} has no divisor from {MIN_STREAMS} to {MAX_STREAMS}, so that {self.streams} "
+                f"streams keep blocks in memory: use batch_size={-(-batch_size // 16) * 16} or streams=16, or "
+                f"streams={self.streams} to silence this warning"
             )
         self.prefetch_size = prefetch_size
         self.prefetch_bytes = prefetch_bytes
@@ -204,8 +203,7 @@ class Loader(BatchIterator):
         self.names, self._batch_format = select_outputs(shared, split.columns, split.shape, dataset.features, targets)
         if self.row_ids and self._source_ends is not None and SOURCE_ID in self.names:
             raise ConfigError(
-                f'row_ids=True: batches already have an output "{SOURCE_ID}": rename its column, or leave it out with '
-                "columns="
+                f'row_ids=True: batches already have an output "{SOURCE_ID}": rename it, or leave it out with columns='
             )
         self._cache_policy = CachePolicy.of(cache, cache_dir, cache_limit)
         self._cache_policy.prepare(split, [split.output(name) for name in self.names])
@@ -231,10 +229,7 @@ class Loader(BatchIterator):
         if group_by_length is not None:
             self._check_grouping(group_by_length, pack)
         if batch_tokens is not None and (group_by_length is None or not shared.trim):
-            raise ConfigError(
-                f"batch_tokens={batch_tokens} needs trim=True and group_by_length=, the output whose padded tokens are "
-                "counted"
-            )
+            raise ConfigError(f"batch_tokens={batch_tokens} needs trim=True and group_by_length=")
         self.batch_tokens = batch_tokens
         self._token_batches: tuple[int, TokenBatches] | None = None  # epoch, and its batches
         self._packing_position: PackingPosition | None = None  # None: the start
@@ -273,8 +268,7 @@ class Loader(BatchIterator):
             raise ConfigError(f"{option} cannot be used together with {other}: it changes the order of rows")
         if self.batch_size % self.streams:
             raise ConfigError(
-                f"{option}: batch_size={self.batch_size} is no multiple of streams={self.streams}: pass streams that "
-                "divide it"
+                f"{option}: batch_size={self.batch_size} is no multiple of streams={self.streams}: pass others"
             )
 
     @cached_property
@@ -545,14 +539,12 @@ class Loader(BatchIterator):
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         if state["sampling"] != own["sampling"]:
             raise ConfigError(
-                "the state was saved with a different balance= or weights=, which yields other rows: use the same "
-                "ones, or restart the epoch"
+                "the state was saved with a different balance= or weights=: use the same ones, or restart the epoch"
             )
         if (saved := state.get("grouping")) != self._grouping:
             raise ConfigError(
-                "the state was saved with group_by_length and batch_size (and batch_tokens, pad_to_multiple_of) "
-                f"{saved or 'unset'}, and this loader has {self._grouping or 'unset'}: the order of rows depends on "
-                "them. Use the same ones, or restart the epoch"
+                f"the state was saved with group_by_length and batch_size (and others) {saved or 'unset'}, not "
+                f"{self._grouping or 'unset'}: use the same ones, or restart the epoch"
             )
         epoch, rows_before = state["epoch"], state["rows_given"]
         if self._packer is not None:

@@ -246,8 +246,7 @@ class Mix(Loader):
         is_same = before == now and state["batch_size"] == self.batch_size
         if state["first_batch"] and not is_same:
             raise ConfigError(
-                "the state was saved by a worker process of a DataLoader, with other weights, sources or batch_size: "
-                "use the same ones, or do not use workers"
+                "a worker process saved the state with other weights, sources or batch_size: use the same ones"
             )
         due = tuple(0 if one is None or not is_same else one["due"] for one in saved.values())
         quotas = dataclasses.replace(self._quotas, rows=rows, due=due)
@@ -343,8 +342,7 @@ def _find_common(
     for name in selected:
         if lacking := [source for source, outputs in ((first, expected), *others) if name not in outputs]:
             raise ConfigError(
-                f'no output "{name}" in source {", ".join(lacking)}.{did_you_mean(name, expected)} Select outputs '
-                "that all sources have"
+                f'no output "{name}" in source {", ".join(lacking)}.{did_you_mean(name, expected)} Select others'
             )
     common = [name for name in expected if all(name in outputs for _, outputs in others)]
     names = [name for name in common if columns is None or name in selected]

@@ -232,13 +232,11 @@ def _select_column(split: Split, packing: Packing) -> str:
     columns = [packing.columns] if isinstance(packing.columns, str) else list(packing.columns)
     if len(columns) != 1:
         raise ConfigError(
-            f"Packing: columns={columns!r}: expected one output, because documents differ in length between outputs; "
-            "create a loader for each, or join their texts in one column before writing"
+            f"Packing: columns={columns!r}: expected one output: create a loader for each, or join their texts"
         )
     output = split.output(columns[0])
     if taken := next((name for name in _EXTRA_OUTPUTS if name in split.columns), None):
         raise ConfigError(
-            f'Packing: "{taken}" of the documents in "{output.name}" would replace the output "{taken}" of the '
-            f'dataset: pass its feature under another name, with column="{taken}"'
+            f'Packing: "{taken}" of documents would replace an output of the dataset: pass it under another name'
         )
     return output.name

@@ -282,10 +282,7 @@ class Pipeline:
                 yield window
                 del window, pending
                 if self._getpid() != self._process:
-                    raise RuntimeError(
-                        "this iteration was started in another process, and a fork does not copy its threads: "
-                        "start a new iteration in this process"
-                    )
+                    raise RuntimeError("this iteration was started in another process: start a new one in this process")
 
     def close(self) -> None:
         """Stop the threads, close the source, and return the memory to `buffers`; a forked process does not."""

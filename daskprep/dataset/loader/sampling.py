@@ -93,8 +93,7 @@ def make_sampling(
     ids, codes, sizes = np.unique(split.read([column])[column], return_inverse=True, return_counts=True)
     if len(ids) * split.layout.blocks(split.name) > _MAX_COUNTS:
         raise ConfigError(
-            f'"{column}" has {len(ids):,} classes, too many to count in each block: balance and weights are for '
-            "outputs with few values, such as categories"
+            f'"{column}" has {len(ids):,} classes, too many to count in each block: balance outputs with few values'
         )
     decoded = split.dataset.decode({column: ids})[column].pipe(pa.array, from_pandas=True)
     if pa.types.is_boolean(decoded.type):

@@ -221,10 +221,7 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
     """Open a dataset, or one fold of it."""
     check_paths(path, "dataset")
     if "://" not in path and Path(path).is_file():
-        raise ConfigError(
-            f"{path} is a file, not a dataset: daskprep infer {path} shows its columns, and daskprep preprocess {path} "
-            "writes a dataset"
-        )
+        raise ConfigError(f"{path} is a file, not a dataset: daskprep preprocess {path} writes one")
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
         if fold is not None:

@@ -183,8 +183,7 @@ class Batches:
         states = state.get("groups", [])
         if len(states) != len(self._stateful_groups):
             raise ConfigError(
-                f"the state was saved with {len(states)} stateful group processors, but there are "
-                f"{len(self._stateful_groups)}: use the same group_processors on one rank, or restart the epoch"
+                f"the state has {len(states)} stateful group processors, not {len(self._stateful_groups)}: use the same"
             )
         self.source.load_state_dict(state["source"])
         yielded = state.get("given", 0) if self._limit is not None else 0

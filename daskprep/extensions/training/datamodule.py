@@ -89,8 +89,7 @@ class DataModule:
             with _add_error_note(role, name):
                 if role == "train" and manager.stages not in (None, ("fit",)):
                     raise ConfigError(
-                        f'stages={manager.stages!r}: a Manager of "train" runs in stage "fit" only; to evaluate on its '
-                        'rows, add another to "val"'
+                        f'stages={manager.stages!r}: a Manager of "train" runs in stage "fit" only; add one to "val"'
                     )
                 manager.check(role, self.allowed)
                 self._check_shared(role, manager)
@@ -140,8 +139,7 @@ class DataModule:
         training_data = next((one.data for one in self.managers["train"].values()), None)
         if role != "train" and isinstance(training_data, BatchSource) and manager.data is training_data:
             raise ConfigError(
-                f"{training_data!r} is also used for training, which evaluation would interrupt: pass a function that "
-                "creates a separate one"
+                f"{training_data!r} is also used for training: pass a function that creates a separate one"
             )
 
     def __repr__(self) -> str:
@@ -287,8 +285,7 @@ class DataModule:
         name = next(iter(self.managers["train"]), None)
         if name not in train:
             raise ConfigError(
-                f'the state has no training manager "{name}", only {", ".join(train) or "none"}: name the manager as '
-                "in the run that saved the state"
+                f'the state has no training manager "{name}", only {", ".join(train) or "none"}: use the same name'
             )
         if "train" in self._opened:
             self._train_batches.load_state_dict(train[name])
@@ -311,8 +308,7 @@ def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(
-            f"a {type(managers).__name__} is not a mapping of managers by role: pass "
-            '{"train": {"main": Manager(dataset, batch_size)}, "val": ...}'
+            f'a {type(managers).__name__} is not a mapping of managers by role, {{"train": {{"main": Manager(...)}}}}'
         )
     for role_name, by_name in managers.items():
         role = parse_role(role_name)

@@ -65,8 +65,7 @@ class Examples:
                 batch, ahead = (batch + ahead)[:size], (batch + ahead)[size:]
             if len(batch) < self.world_size:
                 raise ConfigError(
-                    f"{len(batch)} examples are too few for {self.world_size} ranks, because each needs one: add "
-                    "examples, or use fewer ranks"
+                    f"{len(batch)} examples are too few for {self.world_size} ranks: add examples, or use fewer ranks"
                 )
             rows_yielded += len(batch)
             self._begun, self._rows_yielded, self._is_over = True, rows_yielded, not ahead
@@ -191,8 +190,7 @@ class PreparedData:
             result = _check_result(data, data(**{name: getattr(ranks, name) for name in rank_parameters}))
             if not is_encoded(result):
                 raise ConfigError(
-                    f"data: {data!r} takes {rank_parameters[0]} and returned examples, which ranks share: return all "
-                    f"of them, without {rank_parameters[0]}"
+                    f"data: {data!r} takes {rank_parameters[0]} and returned examples, which ranks share: leave it out"
                 )
             return result
         result = run_on_first_rank(lambda: self._call_once(data))

@@ -277,8 +277,7 @@ class Manager:
         actual = getattr(stream, "world_size", world_size)
         if world_size is not None and actual != world_size:
             raise ConfigError(
-                f"{stream!r} has world_size={actual}, but there are {world_size} ranks: pass a function of rank and "
-                "world_size that creates the stream"
+                f"{stream!r} has world_size={actual}, but there are {world_size} ranks: pass a function of both"
             )
 
 

@@ -364,7 +364,7 @@ def test_fewer_rows_than_batch_size(tmp_path, table, rows, rows_written):
 
 def test_batch_size_without_divisors_warns_and_mixes_blocks(train, rows):
     with pytest.warns(
-        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*Use batch_size=144 or streams=16 for"
+        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*use batch_size=144 or streams=16"
     ):
         loader = train.loader(131, row_ids=True)
     first = rows(loader)[0]

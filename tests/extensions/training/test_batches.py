@@ -204,7 +204,7 @@ def test_state_with_other_groups_raises():
     batches = Batches(Numbers(), groups=[Pairs()])
     take(batches, 1)
 
-    with pytest.raises(ConfigError, match="with 1 stateful group processors, but there are 0"):
+    with pytest.raises(ConfigError, match="has 1 stateful group processors, not 0"):
         Batches(Numbers()).load_state_dict(batches.state_dict())
     with pytest.raises(ConfigError, match="not a state of a Manager's batches"):
         Batches(Numbers()).load_state_dict({"epoch": 3})
