@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
@@ -18,6 +19,7 @@ except ImportError as error:
     raise ImportError("daskprep.lightning needs Lightning: pip install lightning") from error
 
 
+@dataclass(frozen=True, eq=False)
 class _TrainLoader:
     """The training loader for Lightning; the DataModule saves its state.
 
@@ -26,9 +28,8 @@ class _TrainLoader:
     exist, because without them Lightning warns that the loader cannot resume.
     """
 
-    def __init__(self, batches: training.Batches, module: DataModule) -> None:
-        self.batches = batches
-        self.module = module
+    batches: training.Batches
+    module: DataModule
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.batches)

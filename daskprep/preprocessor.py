@@ -605,7 +605,6 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return list(dict.fromkeys(targets or ()))
 
     def _select_targets(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
-        """Return the names of the targets that are in `features`."""
         return tuple(name for name in self._target_names if name in features)
 
     @property

@@ -223,7 +223,6 @@ def _apply_language_model(config: Section) -> None:
 
 
 def _replace_removed_parameters(config: Section) -> Iterator[str]:
-    """Replace parameters that types no longer have."""
     for kind, removed in REMOVED.items():
         defaults = _subsection(config, "defaults", kind, "preprocessing")
         for key in _MODULE_KEYS:

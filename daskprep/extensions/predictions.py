@@ -118,7 +118,6 @@ def predict(
 
 
 def _make_decoders(prep: Preprocessor) -> dict[str, OutputDecoder]:
-    """Return the decoders of outputs by target."""
     return {name: _create_decoder(prep.features_[name], prep.learned_[name], name) for name in prep.targets_}
 
 

@@ -282,8 +282,8 @@ def _choose_shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
 
 
 def chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
-    """Return the shape of the chunks of an array."""
     # Zarr has no chunks without numbers; but rows may have none, as sets that are all empty.
+    """Return the shape of the chunks of an array."""
     return (block_rows, *(max(1, size) for size in row_shape))
 
 

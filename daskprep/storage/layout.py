@@ -164,7 +164,6 @@ class Layout:
         return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
 
     def table_file(self, split: str, part: int) -> str:
-        """Return the name of the table of a part."""
         return f"{split}/table/part-{part:05d}.parquet"
 
     def array_file(self, split: str, output: Output, number: int) -> str:
@@ -172,7 +171,6 @@ class Layout:
         return f"{split}/arrays.zarr/{chunk_name(output, number)}"
 
     def metadata_files(self, split: str) -> dict[str, bytes]:
-        """Return the Zarr metadata of a split by file name."""
         shard_blocks = self.part_blocks if self.sharded else None
         metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression, shard_blocks)
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}

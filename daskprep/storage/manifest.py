@@ -274,7 +274,6 @@ class Receipt:
     losses: LossCounts | None = None  # None in receipts of older versions
 
     def to_bytes(self) -> bytes:
-        """Return the receipt as JSON with a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
         missing_cells = {"gaps": list(map(list, self.missing_cells))} if self.missing_cells else {}
         losses = {} if self.losses is None else {"losses": self.losses}

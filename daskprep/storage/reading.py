@@ -182,7 +182,6 @@ def _read_chunk_spans(folder: Folder, block: BlockLocation) -> list[Span]:
 
 
 def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> Buffer:
-    """Return a range of the file of a block."""
     if folder.is_local or stop - start == block.entry.bytes:
         return read_exact(folder, block.file, block.entry.bytes)[start:stop]
     try:

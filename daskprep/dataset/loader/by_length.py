@@ -67,7 +67,6 @@ class LengthSchedule(Schedule):
         return rows - rows % (self.group_rows * self.streams)  # the rows of a group are needed until its end
 
     def _parts(self, batches: Integers) -> Integers:
-        """Return the numbers of the parts of batches."""
         return batches
 
     def _find_runs(self, starts: Integers, sizes: Integers, low: Integers, high: Integers) -> tuple[Integers, Integers]:

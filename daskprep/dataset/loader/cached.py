@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
 
@@ -166,12 +166,12 @@ class CachedMedium(_WritableCache):
     mapped: MappedChunks
 
 
+@dataclass
 class _WrappedBlocks:
     """Base class of a source that changes the blocks of another source."""
 
-    def __init__(self, source: BlockSource[ResidentBlock], split: Split) -> None:
-        self._source = source
-        self._split = split
+    _source: BlockSource[ResidentBlock]
+    _split: Split
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> ResidentBlock | None:
         if (block := self._source.load(schedule, block_position, need)) is not None:
@@ -222,7 +222,6 @@ class CachedBlocks(_WrappedBlocks):
                 cached_medium.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
-        """Replace the cached media of a block by `CachedMedia`."""
         is_ours = block.number % self._sharers == self._sharer
         for cached in self._caches[split]:
             group = cached.medium.group
@@ -283,13 +282,12 @@ class CopiedBlocks(_WrappedBlocks):
                     writable.is_full = True
 
 
+@dataclass
 class DeviceBlocks(_WrappedBlocks):
     """Source that copies blocks, except media, to a device, where windows are gathered from them."""
 
-    def __init__(self, source: BlockSource[ResidentBlock], split: Split, transfer: DeviceTransfer) -> None:
-        super().__init__(source, split)
-        self._transfer = transfer
-        self._tensors: Tensors = {}
+    _transfer: DeviceTransfer
+    _tensors: Tensors = field(default_factory=dict)
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
         """Append the copies of a block's rows to the functions that read them."""
@@ -354,7 +352,6 @@ class CachePolicy:
         return frozenset(names if self.cache_all else ())
 
     def open_cache(self, split: Split, name: str) -> BlockCache:
-        """Return the cache of the output `name`."""
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
     def copy_folder(self, split: Split) -> Folder | None:

@@ -41,7 +41,6 @@ class Times:
     cached: int = 0  # blocks written to a cache
 
     def add(self, stats: DecodeStats) -> None:
-        """Add the statistics of a task."""
         self.decoding += stats.seconds
         self.decoded += stats.rows
         self.filled += stats.filled

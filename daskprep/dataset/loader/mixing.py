@@ -123,7 +123,6 @@ class MixBlocks(EpochBlocks):
 
     @cached_property
     def source_rows(self) -> list[int]:
-        """Number of rows of each source."""
         return [int(self.sizes[slice(*borders)].sum()) for borders in itertools.pairwise(self.block_borders)]
 
     @property

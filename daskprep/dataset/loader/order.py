@@ -71,7 +71,6 @@ class EpochBlocks:
 
     @property
     def max_rows(self) -> int:
-        """Maximum number of rows that a block yields."""
         return int(self.sizes.max())
 
     @cached_property
@@ -94,7 +93,6 @@ class EpochBlocks:
         return int(self.order[block_position])
 
     def first_row_at(self, block_position: int) -> int:
-        """Return the row number of the first row of the block at `block_position`."""
         return int(self.firsts[self.number_at(block_position)])
 
     def row_numbers(self, block_position: int) -> Integers:
@@ -160,7 +158,6 @@ class WindowPlan(NamedTuple):
         return np.unique(self.blocks).tolist()
 
     def by_block(self) -> list[BlockRows]:
-        """Return the rows of the window by block."""
         order = np.argsort(self.blocks, kind="stable")
         counts = self.counts[order]
         within = runs(self.firsts[order], counts)

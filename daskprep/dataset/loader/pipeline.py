@@ -89,25 +89,21 @@ BlockKey = tuple[int, int]
 """The index of an epoch in an iteration, and the position of a block in it."""
 
 
+@dataclass
 class ResidentBlocks:
     """The blocks of one source that are in memory or being loaded; only one thread calls its methods."""
 
-    def __init__(
-        self, source: BlockSource[ResidentBlock], executor: Executor, on_finished: Callable[[DecodeStats], None]
-    ) -> None:
-        """Start without blocks; `executor` runs jobs, and `on_finished` receives the statistics of completed blocks."""
-        self._source = source
-        self._executor = executor
-        self._on_finished = on_finished
-        self._blocks: dict[BlockKey, ResidentBlock] = {}
-        # Blocks that are being completed before their memory is free.
-        self.pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = []
+    _source: BlockSource[ResidentBlock]
+    _executor: Executor  # for jobs
+    _on_finished: Callable[[DecodeStats], None]  # receives the statistics of completed blocks
+    _blocks: dict[BlockKey, ResidentBlock] = field(default_factory=dict)
+    # Blocks that are being completed before their memory is free.
+    pending_release: list[tuple[Future[list[DecodeStats]], ResidentBlock]] = field(default_factory=list)
 
     def __getitem__(self, key: BlockKey) -> ResidentBlock:
         return self._blocks[key]
 
     def idle(self, pins: Collection[BlockKey]) -> list[BlockKey]:
-        """Return the keys of the blocks that are not in `pins`."""
         return [key for key in self._blocks if key not in pins]
 
     def load(self, schedule: Schedule, key: BlockKey, need: Need, pins: Collection[BlockKey] | None = None) -> bool:
@@ -479,7 +475,6 @@ class RowTally:
     digest: int = 0
 
     def add(self, *others: RowTally) -> None:
-        """Add the rows of other tallies."""
         for other in others:
             self.rows += other.rows
             self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
@@ -511,7 +506,6 @@ def verify_tally(schedule: Schedule, batches: range, tally: RowTally) -> dict[st
 
 
 def _hashes(rows: np.ndarray) -> np.ndarray:
-    """Return a 64-bit hash of each row number."""
     words = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     words ^= words >> np.uint64(29)
     words *= np.uint64(0xBF58476D1CE4E5B9)

@@ -66,7 +66,6 @@ class _Values(NamedTuple):
     counts: np.ndarray
 
     def where(self, mask: Any) -> _Values:
-        """Return the values that a mask selects."""
         chosen = _to_mask(mask)
         return self if chosen.all() else _Values(self.texts.filter(pa.array(chosen)), self.counts[chosen])
 
@@ -75,7 +74,6 @@ class _Values(NamedTuple):
         return _to_mask(pc.match_substring_regex(self.texts, pattern))
 
     def rows(self, mask: Any) -> int:
-        """Return the number of rows with the values that a mask selects."""
         return int(self.counts[_to_mask(mask)].sum())
 
 
@@ -294,7 +292,6 @@ def _other_facts(cells: pa.Array) -> ColumnFacts:
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
-    """Return the facts of the cells of a dictionary column, from its values that occur."""
     counts = np.bincount(cells.indices.to_numpy(), minlength=len(cells.dictionary))
     used = np.flatnonzero(counts)
     values, counts = cells.dictionary.take(pa.array(used)), counts[used]
@@ -399,6 +396,5 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
 
 
 def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:
-    """Return the number of lists with a marked item."""
     before = np.append(0, np.cumsum(marked.to_numpy(zero_copy_only=False))).take(offsets)
     return int(np.count_nonzero(np.diff(before)))

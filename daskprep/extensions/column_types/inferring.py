@@ -418,7 +418,6 @@ def infer_source(
 
 
 def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
-    """Return the facts of columns by name, from all partitions."""
     if not columns:
         return {}
     advance = begin_stage(progress, "guessing types", source)

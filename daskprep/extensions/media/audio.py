@@ -154,7 +154,6 @@ class AudioRecipe:
 
     @property
     def is_librosa(self) -> bool:
-        """Whether librosa computes the frames."""
         return self.type in {"mel", "mfcc"}
 
     def librosa_option(self, name: str) -> Any:

@@ -83,7 +83,6 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
 
     @property
     def _cell_numbers(self) -> int:
-        """Numbers of a region in a cell."""
         return self._numbers
 
     def reads(self, name: str) -> list[str]:

@@ -71,7 +71,6 @@ class ImageDecoder(MediaDecoder):
         failures.sort()
 
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode cells one by one on the CPU."""
         palette = None if self.colours is None else np.array(self.colours, np.uint8)
 
         def decode_one(content: Encoded, row: int) -> int:

@@ -93,7 +93,6 @@ class RankShare:
 
     @property
     def is_all(self) -> bool:
-        """Whether the rank has all rows of each batch."""
         return len(self.own) == self.batch_size
 
     def rank_positions(self, positions: Integers) -> Integers:

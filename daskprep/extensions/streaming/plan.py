@@ -77,7 +77,6 @@ class StreamContents:
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features of the outputs, by name."""
         names = {output.name for output in self.outputs}
         return {
             name: feature
@@ -87,7 +86,6 @@ class StreamContents:
 
     @property
     def names(self) -> list[str]:
-        """Names of the outputs in batches."""
         names = [output.name for output in self.outputs]
         return [*names, ROW_ID.name] if self.row_ids else names
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
 
@@ -142,13 +142,13 @@ class StreamTimes(Times):
     peak_bytes: int = 0
 
 
+@dataclass(eq=False)
 class _WindowMedia(MediaRows):
     """Encoded images or audio of one output in a window, in the order in which partitions arrived."""
 
-    def __init__(self, window: WindowRows) -> None:
-        self._window = window
-        self._chunks: dict[int, pa.StructArray] = {}
-        self.nbytes = 0
+    _window: WindowRows
+    _chunks: dict[int, pa.StructArray] = field(default_factory=dict)
+    nbytes: int = 0
 
     def add(self, first: int, cells: pa.StructArray) -> None:
         """Store the cells of a partition in the slots from `first` on."""
@@ -234,7 +234,6 @@ class WindowRows(ResidentBlock):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the window in memory."""
         cells = sum(cells.nbytes for cells in self._cells.values())
         return cells + sum(array.nbytes for array in (*self.arrays.values(), self._row_numbers, self.order))
 
@@ -262,6 +261,7 @@ class WindowRows(ResidentBlock):
                 self.arrays[group][slots] = column if all_rows else column.take(own, axis=0)
 
 
+@dataclass
 class WindowBlocks:
     """Source whose blocks are windows of partitions that Dask tasks encode.
 
@@ -269,34 +269,26 @@ class WindowBlocks:
     Requests are submitted by the thread that makes room for them: on arrival of a partition, or on loading a window.
     """
 
-    def __init__(
-        self,
-        executor: PartitionExecutor,
-        contexts: Sequence[PartitionContext],
-        groups: Sequence[Group],
-        row_bytes: int,
-        window_bytes: int,
-        times: StreamTimes,
-        losses: dict[int, LossCounts],
-    ) -> None:
-        """Start without windows; the losses of each partition that arrives are stored in `losses`."""
-        self._executor = executor
-        self._contexts = contexts
-        self._groups = list(groups)
-        self._row_bytes = row_bytes
-        self._free_bytes = self._window_bytes = window_bytes
-        self._times = times
-        self._losses = losses
-        self._missing: dict[WindowRows, int] = {}  # number of partitions that have not arrived, by window in memory
-        self._waiting: deque[tuple[WindowRows, PartitionRequest, PartitionSpan]] = deque()
-        self._requests: dict[WindowRows, list[PartitionRequest]] = {}
-        self._working = 0
-        self._next_priority = 0
-        self._error: BaseException | None = None
-        self._is_closed = False
+    _executor: PartitionExecutor
+    _contexts: Sequence[PartitionContext]
+    _groups: Sequence[Group]
+    _row_bytes: int  # of a row in a window
+    _window_bytes: int  # maximum of all windows
+    _times: StreamTimes
+    _losses: dict[int, LossCounts]  # of each partition that has arrived, by its number
+    _missing: dict[WindowRows, int] = field(default_factory=dict)  # partitions to come, by window in memory
+    _waiting: deque[tuple[WindowRows, PartitionRequest, PartitionSpan]] = field(default_factory=deque)
+    _requests: dict[WindowRows, list[PartitionRequest]] = field(default_factory=dict)
+    _working: int = 0
+    _next_priority: int = 0
+    _error: BaseException | None = None
+    _is_closed: bool = False
+    _is_submitting: bool = False
+
+    def __post_init__(self) -> None:
+        self._free_bytes = self._window_bytes
         self._changed = threading.Condition(threading.RLock())
-        self._is_submitting = False
-        self._max_partitions = _PARTITIONS_PER_THREAD * executor.concurrency()
+        self._max_partitions = _PARTITIONS_PER_THREAD * self._executor.concurrency()
         self._polled_at = time.monotonic()
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> WindowRows | None:

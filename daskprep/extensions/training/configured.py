@@ -95,7 +95,6 @@ def _build_data(
 
 
 def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
-    """Write rows, prepared by `function`, to `path`, and return the dataset."""
     rows, version = spec.get("files"), None
     if rows is None:
         try:

@@ -282,7 +282,6 @@ class Manager:
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return one value, or an iterable of values, as a tuple."""
     return (value,) if isinstance(value, str) or callable(value) or isinstance(value, Packing) else tuple(value)
 
 
