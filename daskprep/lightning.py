@@ -145,7 +145,7 @@ class DataModule(training.DataModule, LightningDataModule):
         return int(progress.total.processed)
 
     def _progress(self) -> dict[str, Any]:
-        """Return whether the epoch has ended, and the prefetched batches."""
+        """Return whether the epoch ended, and batches prefetched."""
         if self.trainer is None:
             return {}
         progress, batches = self.trainer.fit_loop.epoch_loop.batch_progress, self.trainer.num_training_batches

@@ -36,7 +36,7 @@ _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 
 
 class FallbackRowEncoder:
-    """Encoder of rows by `Preprocessor.encode`, for types without a row encoder."""
+    """Encoder by `Preprocessor.encode`, for other types."""
 
     def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
         self.name, self.seen = name, dict.fromkeys(COUNTED, 0)

@@ -134,7 +134,7 @@ class _Trial:
 
 
 def _make_table(feature: Feature, column: Any) -> pa.Table:
-    """Return a table with the cells in each column that the feature reads."""
+    """Return a table with the cells in each column to read."""
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)

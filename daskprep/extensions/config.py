@@ -125,7 +125,7 @@ def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Section:
-    """A mapping in the configuration, with its location for messages."""
+    """A mapping in the configuration, with its location."""
 
     values: Mapping[str, Any]
     path: str = ""  # keys from the top, joined by dots
@@ -223,7 +223,7 @@ def _parse(text: str, kind: str, source_name: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """A safe YAML loader without duplicate keys and too many aliases."""
+    """A safe YAML loader: no duplicate keys, limited aliases."""
 
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
@@ -242,7 +242,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
-    """Count the nodes of a tree, with aliases expanded, via a cache."""
+    """Count the nodes of a tree, with aliases expanded."""
     if node not in counts:
         counts[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -316,7 +316,7 @@ def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
-    """Return a hint to quote a parameter that YAML reads as a boolean."""
+    """Return a hint to quote a text that YAML reads as a boolean."""
     for name, value in params.items():
         if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
             return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"
@@ -342,7 +342,7 @@ def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any]
 
 
 def _read_split(preprocessing: _Section) -> Splitter | None:
-    """Return the split of a configuration, RandomSplit() by default."""
+    """Return the split of a configuration, or RandomSplit()."""
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)

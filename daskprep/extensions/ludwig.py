@@ -69,7 +69,7 @@ Section = dict[str, Any]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
-    """Return a configuration with only current keys, and notes about ignored parts."""
+    """Return a configuration of current keys, and notes."""
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
         rewrite(new)
@@ -82,7 +82,7 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
 
 
 def _copy_nested(value: Any, depth: int) -> Any:
-    """Return a copy of mappings and lists with mappings, to a depth."""
+    """Return a copy of nested mappings and lists, to a depth."""
     if depth and isinstance(value, Mapping):
         return {key: _copy_nested(item, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
@@ -91,7 +91,7 @@ def _copy_nested(value: Any, depth: int) -> Any:
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping at a path of keys, added if it is missing."""
+    """Return the mapping at a path of keys, added if missing."""
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
         section = section[key] if isinstance(section[key], dict) else {}

@@ -203,7 +203,7 @@ class ModelRun:
         return columns
 
     def _decode_media(self, name: str, cells: pa.StructArray, start: int) -> np.ndarray:
-        """Return the decoded media of the cells of a batch that starts at row `start`."""
+        """Return the decoded media of a batch from a row on."""
         feature = cast("MediaFeature", self.features[name])
         decoder = feature.decoder(self.learned[name])
         out = np.empty((len(cells), *decoder.shape), decoder.dtype)
@@ -292,7 +292,7 @@ def _exclusive_evaluation(model: Model) -> Iterator[None]:
 
 
 def _to_frame(columns: Mapping[str, PredictionColumn], decoders: Mapping[str, OutputDecoder]) -> pd.DataFrame:
-    """Return predictions as a frame; its dtypes do not depend on the rows."""
+    """Return predictions as a frame of types of the targets."""
     types = {f"{name}_predictions": decoder.learned.get("cell_type") for name, decoder in decoders.items()}
     return pd.DataFrame({name: _to_series(column, types.get(name)) for name, column in columns.items()})
 

@@ -45,7 +45,7 @@ _FIELD_LABELS = {
 
 
 def describe_preprocessor(prep: Any) -> Description:
-    """Return the summary of a Preprocessor, or the error that its parameters raise."""
+    """Return the summary of a Preprocessor, or its error."""
     unknown = prep._is_auto and not hasattr(prep, "features_")
     try:
         check_row_parameters(prep.split, prep.balance, prep.fit_on, prep.sample, prep.sample_seed)
@@ -99,7 +99,7 @@ def describe(
 
 
 def _draw_chart(learned: Learned | None) -> Markup:
-    """Return a chart of tokens or of a range, if the state has one."""
+    """Return a chart of tokens or of a range, if any."""
     if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
         return bar_chart([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MAX_BARS)])
     statistics = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
@@ -200,7 +200,7 @@ def _describe_vocabulary(vocabulary: Vocabulary) -> str:
 
 
 def _most_frequent(vocabulary: Vocabulary, limit: int) -> np.ndarray:
-    """Return the ids of the most frequent tokens, which need not be the first ones."""
+    """Return the ids of the most frequent tokens."""
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
     ids = np.argsort(-counts, kind="stable")[:limit]
@@ -214,7 +214,7 @@ def _format_number(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return text as a literal, a function as its name, others as `repr`."""
+    """Return text as a literal, a function as its name."""
     if isinstance(value, str):
         return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):

@@ -55,7 +55,7 @@ class _Window(torch.nn.Module):
 
 
 class _Embedding(torch.nn.Embedding):
-    """An embedding of one id per row; the id `unknown` starts as zeros."""
+    """An embedding of one id per row; `unknown` starts as zeros."""
 
     def __init__(self, size: int, width: int, unknown: int | None) -> None:
         super().__init__(size, width)
@@ -262,7 +262,7 @@ class Inputs(torch.nn.Module):
 def _make_encoder(
     name: str, feature: Feature, learned: Any, example: Tensor, size: int | None, *, left: bool
 ) -> torch.nn.Module:
-    """Return the module for an output; `example` is a batch of 0 rows."""
+    """Return the module for an output of these batches."""
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
     if getattr(feature, "is_windowed", False):
         return _Window(shape.numel()) if getattr(feature, "padding_value", None) is None else _Numbers(shape.numel())

@@ -53,7 +53,7 @@ _ABSENT = (1 << 64) - 1
 @checkpointable
 @dataclass(frozen=True)
 class Output:
-    """An encoded output of a dataset: a named column, or array, of numbers."""
+    """An encoded output of a dataset: a named array of numbers."""
 
     name: str
     dtype: str  # of media, after decoding
@@ -76,7 +76,7 @@ class Output:
 
     @property
     def stores_cells(self) -> bool:
-        """Whether paths or files of media are stored, which the loader decodes."""
+        """Whether encoded media are stored, for the loader to decode."""
         return self.cell_bytes is not None
 
     def empty(self, rows: int) -> np.ndarray:
@@ -116,7 +116,7 @@ def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) ->
 def encode_chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """Return rows as one chunk: its data, not copied if possible, and its checksum."""
+    """Return rows as one chunk: its data and its checksum."""
     shape = chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
@@ -251,7 +251,7 @@ def is_chunk(name: str) -> bool:
 
 
 def folder_name(name: str) -> str:
-    """Return the unique folder name of an output, quoted unless safe."""
+    """Return the unique folder of an output, quoted unless safe."""
     if _PLAIN_NAME.fullmatch(name) and name != "zarr.json" and len(name) <= _MAX_NAME_LENGTH:
         return name
     # `quote` returns "%" only before two digits, so never "%~" or a single "%".

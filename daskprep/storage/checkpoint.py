@@ -26,7 +26,7 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def checkpointable(kind: Kind) -> Kind:
-    """Register a dataclass or named tuple as a type of checkpoints."""
+    """Register a dataclass or tuple as a type of checkpoints."""
     _checkpoint_types[f"{kind.__module__}.{kind.__qualname__}"] = kind
     return kind
 
@@ -41,12 +41,12 @@ class Checkpoint:
     companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:
-        """Return the partitions of the largest task; None without results."""
+        """Return the partitions of the largest task, or None."""
         name_parts = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
         return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
     def get_or_compute(self, partition_range: range, compute: Callable[[], Any]) -> Any:
-        """Return the saved result of a range of partitions, or else compute and save it."""
+        """Return the saved result of partitions, or compute it."""
         name = f"{self.name}-{partition_range.start}-{partition_range.stop}.kept"
         result = read_checkpoint(
             self.folder, name, *(self.companion_file(i) for i in partition_range if self.companion_file)
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
-    """Write a value to a file; return False if its type is unsupported."""
+    """Write a value to a file; False for unsupported types."""
     # Another process with the same work may have finished it and removed the folder.
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
         with open_output(write) as out:
@@ -68,7 +68,7 @@ def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
 
 
 def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
-    """Return the value of a file; None if it or a companion is missing or damaged."""
+    """Return the value of an intact file; otherwise None."""
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError):
         if all(is_intact(folder, file) for file in (name, *companions)):
             return deserialize(folder.read(name)[:-TRAILER_BYTES])
@@ -76,11 +76,11 @@ def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
 
 
 class _NotCheckpointableError(Exception):
-    """Raised for values of unsupported types and checkpoints of other releases."""
+    """Raised for unsupported types and other releases."""
 
 
 def serialize(value: Any) -> list[Buffer]:
-    """Return a value as buffers, for `deserialize` of their concatenation."""
+    """Return a value as buffers, for `deserialize`."""
     arrays: list[np.ndarray] = []
     columns: list[pa.Array] = []
     tree = _to_tree(value, arrays, columns)
@@ -115,7 +115,7 @@ def deserialize(data: bytes) -> Any:
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
-    """Return a value as JSON values; arrays become indexes of lists."""
+    """Return a value as JSON values, with indexes of arrays."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -161,7 +161,7 @@ def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Arr
 
 @contextmanager
 def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
-    """Yield a function that appends to a new file, which ends with its checksum."""
+    """Yield a function that appends to a sealed new file."""
     checksum = 0
     with folder.writer(name, durable=False) as append:
 

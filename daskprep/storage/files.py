@@ -107,7 +107,7 @@ class Folder:
         return self.files.lock(self.path, self.url)
 
     def sync(self, names: Iterable[str], *, contents: bool = True, folders: bool = True) -> None:
-        """Flush files that were written with ``durable=False``, and their folders."""
+        """Flush files written with ``durable=False``, and folders."""
         paths = [f"{self.path}/{name}" for name in names]
         if contents:
             self.files.sync(paths)
@@ -134,12 +134,12 @@ class Folder:
         return self.files.preallocate(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to `stop`, fewer at its end."""
+        """Return the bytes of a file from `start` to `stop`."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     @contextmanager
     def open_reader(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Yield a function that fills a buffer with bytes from an offset."""
+        """Yield a function that fills a buffer from an offset."""
         with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
@@ -153,7 +153,7 @@ class Folder:
             yield read_into
 
     def read_buffer(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
-        """Return the same bytes as `read`; a local file is memory-mapped."""
+        """Return the bytes of `read`; local files are mapped."""
         return self.files.read_buffer(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     def size(self, name: str) -> int | None:
@@ -193,6 +193,6 @@ class CallbackWriter(io.RawIOBase):
 
 
 def open_output(append: Callable[[Any], int]) -> pa.NativeFile:
-    """Return a buffered Arrow file that passes its data to `append`."""
+    """Return a buffered Arrow file that calls `append`."""
     # Each call of `append` takes the GIL.
     return pa.BufferedOutputStream(pa.PythonFile(CallbackWriter(append), "w"), _OUTPUT_BYTES)

@@ -59,14 +59,14 @@ class Layout:
 
     @classmethod
     def concatenate(cls, layouts: Sequence[Layout], outputs: tuple[Output, ...]) -> Layout:
-        """Return a layout with the blocks of several layouts of the same outputs."""
+        """Return a layout with the blocks of several layouts."""
         rows = _sort_splits({name: sum(layout.rows.get(name, 0) for layout in layouts) for name in SPLITS})
         starts = {name: join_starts([one.starts(name) for one in layouts if name in one.rows]) for name in rows}
         max_rows = max(layout.block_rows for layout in layouts)
         return cls(outputs, rows, max_rows, 1, layouts[0].compression, block_starts=starts)
 
     def hide(self, hidden: Mapping[str, npt.NDArray[np.int64]]) -> Layout:
-        """Return a layout without hidden rows, and without empty blocks."""
+        """Return a layout without hidden rows and empty blocks."""
         starts = {}
         for split in self.rows:
             sizes = np.diff(self.starts(split))

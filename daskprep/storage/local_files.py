@@ -99,7 +99,7 @@ _preadv: Callable[[int, Sequence[memoryview], int], int] = getattr(os, "preadv",
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The operations of `Folder` on local files, at absolute paths."""
+    """The operations of `Folder` on local files."""
 
     # The top folder, which may be a link. Nothing is written, listed or removed through links below it.
     root: str = ""
@@ -125,7 +125,7 @@ class LocalFiles:
             raise _special_file_error(link, stat.S_IFLNK)
 
     def _check_file(self, path: str) -> int:
-        """Return the size of a file; CorruptDatasetError if it is special."""
+        """Return the size of a file, which may not be special."""
         self._check_folders(path)
         status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path would double the time
         if stat.S_ISDIR(status.st_mode):
@@ -393,7 +393,7 @@ def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
 
 @contextmanager
 def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None]:
-    """Raise a StorageError with a remedy if a file cannot be written."""
+    """Raise a StorageError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -414,7 +414,7 @@ _lock_descriptors: set[int] = set()
 
 
 def _close_inherited_locks() -> None:
-    """Close the locks of a parent process, which a child would keep."""
+    """Close the locks that a child process inherited."""
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
 
@@ -423,7 +423,7 @@ call_after_fork(_close_inherited_locks)
 
 
 def _acquire_lock(folder: Path) -> int:
-    """Lock a folder, created if necessary, and return its descriptor."""
+    """Lock a folder, created if necessary."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     flags = os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT
     while True:
@@ -474,7 +474,7 @@ def _release_lock(descriptor: int) -> None:
 
 @contextmanager
 def _ignore_missing_locks() -> Iterator[None]:
-    """Continue if the file system, such as NFS, cannot lock folders."""
+    """Continue if the file system cannot lock folders."""
     try:
         yield
     except (LockException, OSError) as error:

@@ -128,7 +128,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The description of a dataset, which is written last and lists every file."""
+    """The description of a dataset, which lists every file."""
 
     version: str  # the name of the folder with the files
     layout: Layout
@@ -220,7 +220,7 @@ def part_folder(number: int) -> str:
 
 @dataclass(frozen=True)
 class Versions:
-    """The content of `APPENDED`: the parts of a dataset, and its versions."""
+    """The content of `APPENDED`: parts and versions of a dataset."""
 
     digests: tuple[str, ...]  # of the manifests of the dataset and of its parts, in order
     # Of each version, from 1 on: its number of parts, and the file of its deleted rows. None: it was removed.
@@ -253,7 +253,7 @@ class Versions:
 
 
 def read_versions(folder: Folder) -> Versions | None:
-    """Return the parts and versions of a dataset; None if it has no `APPENDED`."""
+    """Return the parts and versions of a dataset, or None."""
     where, size = f"{folder.url}/{APPENDED}", folder.size(APPENDED)
     if size is None:
         return None
@@ -265,7 +265,7 @@ def read_versions(folder: Folder) -> Versions | None:
 
 @dataclass(frozen=True)
 class Receipt:
-    """A record of a written part, so that a resumed write need not write it again."""
+    """A record of a written part, for a resumed write."""
 
     files: Mapping[str, FileEntry]  # of the part, by name
     # Row number, column and reason of each medium that could not be decoded and got the fill value.
@@ -289,7 +289,7 @@ class Receipt:
 
 
 def _seal(kind: str, body: Mapping[str, Any]) -> bytes:
-    """Return canonical JSON of `body` under the key `kind`, with its checksum."""
+    """Return canonical JSON of `body`, with its checksum."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
 
@@ -314,7 +314,7 @@ def _unseal(kind: str, data: Buffer, where: str, newest: int = FORMAT) -> dict[s
 
 @contextmanager
 def _error_context(where: str) -> Iterator[None]:
-    """Raise errors of parsing as a CorruptDatasetError that names the file `where`."""
+    """Raise errors of parsing as a CorruptDatasetError."""
     try:
         yield
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:

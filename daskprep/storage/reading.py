@@ -62,7 +62,7 @@ class VersionFiles:
             raise _wrong_size_error(self.folder, name, size, expected)
 
     def check_sizes(self, folder: str) -> None:
-        """Raise CorruptDatasetError for the first file of a wrong size."""
+        """Raise CorruptDatasetError for a file of a wrong size."""
         listed = {name: entry for name, entry in self.entries.items() if name.startswith(f"{folder}/")}
         sizes = (self.folder / folder).sizes()
         for name, entry in listed.items():
@@ -72,7 +72,7 @@ class VersionFiles:
 
 
 def read_exact(folder: Folder, name: str, size: int) -> pa.Buffer:
-    """Return a file; CorruptDatasetError unless it has `size` bytes."""
+    """Return a file, which must have `size` bytes."""
     try:
         data = folder.read_buffer(name)
     except OSError as error:
@@ -89,7 +89,7 @@ def _altered_error(folder: Folder, name: str) -> CorruptDatasetError:
 
 
 def _wrong_size_error(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
-    """Return the error for a file of another size; None: it is absent."""
+    """Return the error for a file of another size, or absent."""
     if size == NOT_REGULAR_FILE:
         return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, not a file; {REMEDY}")
     if size is not None:
@@ -133,7 +133,7 @@ class BlockLocation:
 
 @dataclass(frozen=True)
 class BlockReader:
-    """The folder and format of the blocks of one output, to send to workers."""
+    """The folder and format of the blocks of one output."""
 
     folder: Folder
     output: Output
@@ -235,7 +235,7 @@ def _read_footer_bytes(folder: Folder, block: BlockLocation) -> Buffer:
 def _read_column_bytes(
     folder: Folder, block: BlockLocation, footer: pq.FileMetaData, requested: Collection[str]
 ) -> Buffer:
-    """Return the bytes of columns at their offsets; zeros elsewhere."""
+    """Return the bytes of columns, with zeros elsewhere."""
     # The operating system provides no memory for the zeros.
     data = np.zeros(block.entry.bytes, np.uint8)
     for start, stop in column_ranges(footer, block.groups, requested, len(data), max_gap=_REQUEST_BYTES):

@@ -95,7 +95,7 @@ class RemoteFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: object) -> Iterator[Callable[[memoryview], None]]:
-        """Upload the appended bytes once the block ends without an error."""
+        """Upload the appended bytes when the block ends."""
         content: list[bytes] = []
         yield lambda view: content.append(bytes(view))
         data = b"".join(content)  # a single buffer is not copied
@@ -152,7 +152,7 @@ class RemoteFiles:
         yield read_into
 
     def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
-        """Return a nonempty range; truncated responses are retried, too."""
+        """Return a nonempty range, with retries."""
 
         def fetch_range() -> memoryview:
             try:
@@ -209,7 +209,7 @@ class RemoteFiles:
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
-        """Return the metadata of each file below a folder, by full path."""
+        """Return the metadata of files below a folder by path."""
         with suppress(FileNotFoundError):
             listing = self._request_uncached(url, "listed", lambda files: files.find(path, detail=True))
             # `find` of a file returns the file itself.
@@ -259,7 +259,7 @@ def _read_bytes(filesystem: Any, path: str, start: int, stop: int, stores: dict[
 
 
 def _open_store(filesystem: Any, bucket: str) -> Any:
-    """Return the obstore store of a bucket; None if s3fs must read."""
+    """Return the obstore store of a bucket, or None."""
     options, client_settings = dict(filesystem.storage_options), dict[str, Any]()
     for kind in ("client_kwargs", "config_kwargs"):
         client_settings |= options.pop(kind, None) or {}
@@ -298,7 +298,7 @@ async def _read_credentials(filesystem: Any) -> dict[str, Any]:
 
 
 def _translate_error(error: Exception) -> Exception:
-    """Return an error of obstore in botocore's format, without its text."""
+    """Return an error of obstore in botocore's format."""
     kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
     translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
     if match := _ERROR_PATTERN.search(str(error)):

@@ -101,7 +101,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return class, code or status, and attempts of a failed request."""
+    """Return class, code and attempts of a failed request."""
     parsed_errors = list(map(_parse_error, _chain(error)))
     codes = (code for kind in zip(*parsed_errors, strict=True) for code in kind if code)
     tries = getattr(error, "attempts", 1)
@@ -112,7 +112,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return reason and remedy of a failed request, to end a message."""
+    """Return reason and remedy of a failed request."""
     reason = reason_of(error)
     if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'
@@ -131,7 +131,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _parse_error(error: BaseException) -> tuple[str | None, int | None, str | None]:
-    """Return the code, HTTP status and system's message of an error."""
+    """Return code, HTTP status and message of an error."""
     response = getattr(error, "response", None)  # set by botocore
     fields: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
     code = str(fields.get("Error", {}).get("Code", ""))

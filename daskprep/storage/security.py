@@ -138,7 +138,7 @@ def check_trusted_path(path: str | None, noun: str) -> None:
 
 
 def check_function_name(option: str, name: str | None) -> str:
-    """Return a dotted name; ConfigError if it is invalid or not trusted."""
+    """Return a valid and trusted dotted name, or raise."""
     if isinstance(name, UntrustedPath):
         raise ConfigError(
             f'{option}: "{name}" is named by a dataset, saved Preprocessor or configuration that is not trusted, and '
@@ -178,7 +178,7 @@ def check_protocol(url: str) -> None:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the fsspec file system of a path or URL, and the path in it."""
+    """Return the fsspec file system of a URL, and the path."""
     protocol = url.partition("://")[0] if "://" in url else ""
     if protocol in {"s3", "s3a"}:
         options = disable_botocore_retries(options)

@@ -52,7 +52,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 
 def _to_table(columns: Columns) -> pa.Table:
-    """Return columns as an Arrow table, in which only media may be null."""
+    """Return columns as a table; only media may be null."""
     arrays = [column if isinstance(column, pa.Array) else arrow_column(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
@@ -85,7 +85,7 @@ def read_footer(data: Buffer) -> pq.FileMetaData:
 
 
 def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
-    """Return the types of columns; all are numbers or cells of media."""
+    """Return the types of columns: numbers or cells of media."""
     with _error_context():
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}
@@ -134,7 +134,7 @@ def decode_table(
 
 
 def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
-    """Return a table after checks of its schema and its decoded size."""
+    """Return a table of a checked schema and decoded size."""
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * size)
@@ -161,7 +161,7 @@ def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
 
 
 def _text_bytes(column: pa.ChunkedArray) -> int:
-    """Return the decoded bytes of all texts of a dictionary column."""
+    """Return the decoded bytes of a dictionary column."""
     if not pa.types.is_dictionary(column.type):  # not text: the cast raises an error
         return 0
     lengths = [pc.binary_length(chunk.dictionary).cast(pa.int64()).take(chunk.indices) for chunk in column.chunks]

@@ -539,7 +539,7 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
 
 
 def _image_shape(step: Augmentation, shape: Shape) -> Shape:
-    """Return `shape` if it is (channels, height, width), otherwise raise ConfigError."""
+    """Return (channels, height, width), or raise ConfigError."""
     if len(shape) != 3:
         raise ConfigError(
             f"{step}: rows have the shape {list(shape)}: expected channels, height and width, or pass a function"

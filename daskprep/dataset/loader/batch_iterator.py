@@ -72,7 +72,7 @@ def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest:
 
 
 def check_same_options(state: Mapping[str, Any], options: Mapping[str, Any], kind: str = "loader") -> None:
-    """Raise ConfigError for the first option that has another value in the state."""
+    """Raise ConfigError for an option that differs in the state."""
     for name, value in options.items():
         if state[name] != value:
             origin = ", which depends on batch_size" if name == "streams" else ""

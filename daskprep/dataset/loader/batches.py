@@ -92,7 +92,7 @@ class BatchFormat:
     as_numpy: bool = False  # whether tensors become NumPy arrays
 
     def __call__(self, tensors: Batch) -> Any:
-        """Return a batch in this form; targets and weight may be removed from `tensors`."""
+        """Return a batch in this form; `tensors` may lose names."""
         batch: dict[str, Any] = tensors
         if self.as_numpy:
             batch = {name: part.numpy() if isinstance(part, torch.Tensor) else part for name, part in tensors.items()}
@@ -105,7 +105,7 @@ class BatchFormat:
 
 
 def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray]) -> list[Any]:
-    """Return encoded arrays as single rows in the form of a loader's batches."""
+    """Return encoded arrays as single rows in the form of batches."""
     names = list(rows)
     expand = make_expanders(dataset.features, dataset.learned, names)
     batch = {name: torch.from_numpy(array) for name, array in rows.items()}
@@ -122,7 +122,7 @@ def bind_augment(
     learned: Mapping[str, Any],
     regions: Regions,
 ) -> Steps:
-    """Return the steps of the option `augment` by output names; {} for None."""
+    """Return the steps of the option `augment`; {} for None."""
     if augment is None:
         return {}
     from daskprep.dataset.loader.augment import check_augment  # noqa: PLC0415 batches without images do without it
@@ -132,7 +132,7 @@ def bind_augment(
 
 @dataclass(frozen=True)
 class BatchBuilder:
-    """Callable that splits a window into batches, augments, expands and formats them."""
+    """Callable that makes the batches of a window."""
 
     names: Sequence[str]  # outputs
     seed: int  # of the augmentation

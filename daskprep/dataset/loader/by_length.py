@@ -36,7 +36,7 @@ class LengthSchedule(Schedule):
 
     @cached_property
     def stream_borders(self) -> Integers:
-        """Start of each stream in the sequence, and the end of the last stream."""
+        """Start of each stream in the sequence, and its end."""
         return count_dealt(self.blocks.rows, self.streams)
 
     @cached_property

@@ -115,12 +115,12 @@ class CachedMedia(MediaRows):
 
     @property
     def is_unfinished(self) -> bool:  # type: ignore[override]
-        """Whether the block is partly decoded, and this rank or worker has to complete it."""
+        """Whether this process has to complete the block."""
         is_settled = self._is_settled or self._is_filled or self._cached_medium.is_full
         return self._is_ours and not is_settled and bool(self._done.any())
 
     def finish(self) -> DecodeStats:
-        """Decode the missing rows of the block and cache it, up to the first broken cell."""
+        """Decode and cache missing rows, up to the first broken cell."""
         cells, missing = self.cells, np.flatnonzero(~self._done)
         if cells is None or self._cached_medium.cache.has(self._number):
             return DecodeStats()
@@ -146,7 +146,7 @@ class _WritableCache:
 
     @contextmanager
     def tolerate_full_disk(self) -> Iterator[None]:
-        """Suppress StorageFullError, and warn once that no further blocks are cached."""
+        """Suppress StorageFullError, with one warning."""
         try:
             yield
         except StorageFullError as error:
@@ -160,7 +160,7 @@ class _WritableCache:
 
 @dataclass(kw_only=True)
 class CachedMedium(_WritableCache):
-    """One output of media with its cache, and the memory maps of its cached chunks."""
+    """One output of media with its cache and mapped chunks."""
 
     medium: Medium
     mapped: MappedChunks
@@ -168,7 +168,7 @@ class CachedMedium(_WritableCache):
 
 @dataclass
 class _WrappedBlocks:
-    """Base class of a source that changes the blocks of another source."""
+    """Base class of a source that changes blocks of another."""
 
     _source: BlockSource[ResidentBlock]
     _split: Split
@@ -290,7 +290,7 @@ class DeviceBlocks(_WrappedBlocks):
     _tensors: Tensors = field(default_factory=dict)
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
-        """Append the copies of a block's rows to the functions that read them."""
+        """Append copies of a block's rows to its read jobs."""
         rows = slice(block.first, block.first + self._split.layout.block_rows)
         if not self._tensors:
             self._tensors = self._transfer.mirror(block.arrays)
@@ -345,7 +345,7 @@ class CachePolicy:
         return cls(cache, None if cache_dir is None else os.fspath(cache_dir), cache_limit)
 
     def cached_names(self, split: Split, outputs: Iterable[Output]) -> frozenset[str]:
-        """Return the names of those `outputs` that are media to cache after decoding."""
+        """Return the names of media to cache after decoding."""
         names = [output.name for output in outputs if output.stores_cells]
         if self.cache_all is None:
             return frozenset(name for name in names if _media_feature(split, name).mode == "lazy_cached")

@@ -33,7 +33,7 @@ class Group:
 
     @property
     def stores_cells(self) -> bool:
-        """Whether the dataset stores encoded media, which the loader decodes."""
+        """Whether encoded media are stored, for the loader to decode."""
         return self.outputs[0].stores_cells
 
     @property
@@ -184,7 +184,7 @@ class DeviceTransfer:
             yield self._wait_for_copy(pending)
 
     def mirror(self, arrays: Mapping[Group, np.ndarray]) -> Tensors:
-        """Return memory on the device for the rows of `arrays`, except media."""
+        """Return memory on the device for arrays, except media."""
         with torch.cuda.stream(self._stream):
             return {
                 group: torch.empty_like(torch.from_numpy(array), device=self.device)
@@ -193,7 +193,7 @@ class DeviceTransfer:
             }
 
     def copy_rows(self, copies: Iterable[tuple[torch.Tensor, np.ndarray]]) -> None:
-        """Copy arrays to tensors on the device, and wait, because the arrays are reused."""
+        """Copy arrays to tensors on the device, and wait."""
         with torch.cuda.stream(self._stream):
             for target, array in copies:
                 target.copy_(torch.from_numpy(array), non_blocking=True)
@@ -201,7 +201,7 @@ class DeviceTransfer:
             self._stream.record_event().synchronize()
 
     def gather(self, tensors: Tensors, indices: Integers) -> Tensors:
-        """Return the rows `indices` of tensors on the device, to use on its stream."""
+        """Return rows of tensors on the device, for its stream."""
         with torch.cuda.stream(self._stream):
             index = to_device(indices, self.device)
             # torch indexes few of the unsigned types.
@@ -237,7 +237,7 @@ def _as_tensors(window: Arrays) -> Tensors:
 
 
 def _allocate_pinned(group: Group, rows: int) -> np.ndarray:
-    """Return an uninitialized array of `rows` rows of a group in pinned memory."""
+    """Return an uninitialized array in pinned memory."""
     dtype = torch.from_numpy(group.empty(0)).dtype
     return torch.empty((rows, *group.row_shape), dtype=dtype, pin_memory=True).numpy()
 

@@ -322,7 +322,7 @@ class Loader(BatchIterator):
 
     @cached_property
     def _starts(self) -> Integers:
-        """Number of the first row of each block, and the end of the last block."""
+        """Number of the first row of each block, and the end."""
         return self.split.layout.starts(self.split.name)
 
     def _count_batches(self) -> int:
@@ -368,7 +368,7 @@ class Loader(BatchIterator):
 
     @property
     def _source_ends(self) -> Integers | None:
-        """Row number at which each of several datasets ends; None for a single one."""
+        """Row number at which each of several datasets ends, or None."""
         joined = self.split.joined
         return np.cumsum([len(one) for one in joined]) if len(joined) > 1 else None
 

@@ -71,11 +71,11 @@ class MediaRows:
         return self.cells, np.zeros(len(indices), bool)
 
     def row_ids(self, indices: Integers) -> Integers:
-        """Return the row numbers in the source of the rows in `indices`."""
+        """Return the numbers in the source of the rows `indices`."""
         raise NotImplementedError
 
     def copy(self, indices: Integers, out: np.ndarray, targets: Integers) -> None:
-        """Copy the decoded rows in `indices` to the rows `targets` of `out`."""
+        """Copy the decoded rows `indices` to the rows `targets`."""
         raise NotImplementedError
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:

@@ -24,7 +24,7 @@ def not_enough(memory: str | int, required_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class LoaderMemory:
-    """The memory limit of a loader, and the sizes of what it holds."""
+    """The memory limit of a loader, and the sizes of its parts."""
 
     memory: str | int  # as the user passed it, for messages
     block_bytes: int

@@ -177,7 +177,7 @@ class Mix(Loader):
         return np.cumsum([len(one) for one in self.sources.values()])
 
     def _make_schedule(self, rows_before: int = 0) -> Schedule:
-        """Return the schedule of this rank from the start of `_quotas` on."""
+        """Return the schedule of this rank from `_quotas` on."""
         rank, world = self._resolve_ranks()
         counts = [sum(one.layout.blocks(one.name) for one in split.joined) for split in self.sources.values()]
         borders = tuple(np.cumsum([0, *counts]).tolist())
@@ -282,7 +282,7 @@ def _digest(split: Split) -> str:
 
 
 def _check_sources(sources: object) -> None:
-    """Raise ConfigError unless `sources` is a mapping from names to splits."""
+    """Raise ConfigError unless `sources` are splits by name."""
     if not isinstance(sources, Mapping) or not sources:
         raise ConfigError(f'sources={sources!r:.200}: expected splits by name, as in {{"web": dataset["train"], ...}}')
     for name, split in sources.items():

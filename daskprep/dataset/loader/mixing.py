@@ -56,7 +56,7 @@ class Quotas:
         return np.concatenate(tables)[np.array(batches) - first * _TABLE_BATCHES]
 
     def after(self, batch: int) -> Quotas:
-        """Return the quotas that start with batch number `batch` of these."""
+        """Return the quotas that start with a batch of these."""
         rows = tuple(self.rows_at(range(batch, batch + 1))[0].tolist())
         total, passed = sum(self.weights), batch * self.batch_size
         due = tuple(
@@ -174,7 +174,7 @@ class MixBlocks(EpochBlocks):
         return {}
 
     def _split_position(self, block_position: int) -> tuple[int, int, int]:
-        """Return source, round, and number in the source of the block at `block_position`."""
+        """Return source, round, and number in the source of a block."""
         number, source = divmod(block_position, len(self.names))
         first, stop = self.block_borders[source : source + 2]
         return source, *divmod(number, stop - first)
@@ -202,7 +202,7 @@ class MixBlocks(EpochBlocks):
 
 @dataclass(frozen=True)
 class MixSchedule(Schedule):
-    """The batches of a mix, and the share of one rank in each batch."""
+    """The batches of a mix, and the share of one rank."""
 
     blocks: MixBlocks
     quotas: Quotas = field(kw_only=True)
@@ -285,5 +285,5 @@ class MixSchedule(Schedule):
 
 
 def count_round_epochs(rows: int, blocks: int) -> int:
-    """Return the epochs of a source in a round: several if it has few rows and blocks."""
+    """Return the epochs of a source in a round."""
     return max(1, _ROUND_ROWS // rows) if rows > 0 and blocks <= _ROUND_BLOCKS else 1

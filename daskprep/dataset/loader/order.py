@@ -202,7 +202,7 @@ class Schedule:
 
     @property
     def open_blocks(self) -> int:
-        """Number of streams with rows for this rank, each with a block in memory."""
+        """Number of streams with rows for this rank."""
         start, stop = rank_bounds(self.batch_size, self.rank, self.world_size)
         edges = 2 if self.batch_size % self.streams else 0  # streams have one row more in some batches
         return min(
@@ -210,7 +210,7 @@ class Schedule:
         )
 
     def __len__(self) -> int:
-        """Return the number of remaining batches, the same on every rank."""
+        """Return the number of remaining batches of every rank."""
         return self.full_batches + len(self.last_sizes)
 
     def rows_yielded(self, batches: int) -> int:
@@ -219,13 +219,13 @@ class Schedule:
         return self.blocks.rows if batches >= len(self) else self._dealt_before(batches)
 
     def _dealt_before(self, batch: int) -> int:
-        """Return how many rows of the epoch are dealt before batch number `batch`."""
+        """Return how many rows are dealt before a batch."""
         # Of one batch, as loaders count after each: NumPy would take ten times as long.
         full = min(batch, self.full_batches)
         return self.rows_before + full * self.batch_size + sum(self.last_sizes[: batch - full])
 
     def _count_dealt(self, batches: Integers) -> Integers:
-        """Return how many rows of the epoch are dealt before each of `batches`."""
+        """Return how many rows are dealt before each of `batches`."""
         full = np.minimum(batches, self.full_batches)
         return self.rows_before + full * self.batch_size + self._last_ends[batches - full]
 
@@ -291,7 +291,7 @@ class Schedule:
         return firsts[counts > 0], counts[counts > 0]
 
     def own_rows(self, batch: int) -> range:
-        """Return the range of this rank's rows of a batch among the rows dealt."""
+        """Return this rank's rows of a batch among the rows dealt."""
         start, stop = self._dealt_before(batch), self._dealt_before(batch + 1)
         low, high = rank_bounds(stop - start, self.rank, self.world_size)
         return range(start + low, start + high)
@@ -385,7 +385,7 @@ def divide_rest(rows: int, batch_size: int, world_size: int) -> tuple[int, ...]:
 
 
 def runs(starts: Integers, counts: Integers) -> Integers:
-    """Return the concatenated ranges of `counts` integers that start at `starts`."""
+    """Return the concatenated ranges of `counts` integers."""
     if (counts == counts[0]).all():
         return (starts[:, None] + np.arange(counts[0])).ravel()
     ends = np.cumsum(counts)

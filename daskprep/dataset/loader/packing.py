@@ -44,7 +44,7 @@ class Joiner:
     """Joins the documents of one rank from batch ``position.read`` on, and cuts them into batches."""
 
     def __init__(self, block_size: int, rows: int, padding: Padding, position: PackingPosition) -> None:
-        """Start at a position: its tokens of the first batch of documents are skipped."""
+        """Start at a position; earlier tokens are skipped."""
         self.block_size = block_size
         self.batch_tokens = block_size * rows
         self.padding = padding
@@ -91,7 +91,7 @@ class Joiner:
         self._pending += len(tokens) - skipped
 
     def _join_pending(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return all pending tokens and their position ids, and clear them."""
+        """Return and clear all pending tokens and position ids."""
         tokens = np.concatenate([chunk for chunk, _ in self._chunks])
         positions = np.concatenate([chunk for _, chunk in self._chunks])
         self._chunks.clear()
@@ -99,7 +99,7 @@ class Joiner:
         return tokens, positions
 
     def _cut_batches(self) -> Iterator[tuple[Arrays, PackingPosition]]:
-        """Yield the full batches of the pending tokens, and keep the remaining tokens."""
+        """Yield full batches of pending tokens, and keep the rest."""
         tokens, positions = self._join_pending()
         stop = len(tokens) - len(tokens) % self.batch_tokens
         # Copied, so that a few tokens do not keep the complete chunk in memory.

@@ -148,7 +148,7 @@ class ResidentBlocks:
         self.release_finished(wait=True)
 
     def stop(self) -> None:
-        """Stop the jobs of all blocks, so that no thread waits for a block."""
+        """Stop the jobs of all blocks: no thread waits for one."""
         for block in self._blocks.values():
             block.stop()
 
@@ -183,7 +183,7 @@ class _PlannedWindow(NamedTuple):
 
 
 class _PendingWindow(NamedTuple):
-    """A window in progress: the tasks that gather it and decode its media."""
+    """A window in progress: its gathering and decoding tasks."""
 
     planned: _PlannedWindow
     gathered: Future[Window]
@@ -357,7 +357,7 @@ class Pipeline:
         self._pins = +self._pins
 
     def _load(self, window: _PlannedWindow, need: Need, pins: Collection[BlockKey] | None = None) -> bool:
-        """Start loading the blocks of a window; return False if memory is short."""
+        """Start loading the blocks of a window; False without memory."""
         schedule, _ = self._epochs[window.epoch]
         return all(self._resident.load(schedule, key, need, pins) for key in window.keys)
 

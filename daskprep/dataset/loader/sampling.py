@@ -54,7 +54,7 @@ class Sampling:
 
     @property
     def digest(self) -> str:
-        """Digest that distinguishes samplings of a split, for states of a loader."""
+        """Digest of a sampling, for states of a loader."""
         return f"{crc32c(self.codes, self.targets):08x}"
 
     def rows(self, block: int, epoch: int) -> Integers:

@@ -26,7 +26,7 @@ _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
 
 class Need(IntEnum):
-    """Urgency of a block, which determines how much memory it may take."""
+    """Urgency of a block, which determines the memory for it."""
 
     PREFETCH = 0  # needed for several batches: within the memory for prefetching
     BATCH = 1  # needed for a single batch: may use spare memory
@@ -67,7 +67,7 @@ class ResidentBlock:
         self._futures = [submit(functools.partial(self._run, job)) for job in jobs]
 
     def wait(self) -> None:
-        """Wait until the block is loaded; raise the error of a job that failed."""
+        """Wait until the block is loaded; raise errors of jobs."""
         # Every window calls this, and each future would acquire a lock.
         if not self._is_loaded:
             for future in self._futures:
@@ -267,7 +267,7 @@ class FileBlocks:
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
-        """Read a block of the output of `group` into the first rows of `target`."""
+        """Read a block of an output into the rows of `target`."""
         split, number = self.split.locate_block(block)
         reader = self._readers[split, group]
         location, out = split.block(group.name, number), target[: reader.block_rows]
@@ -315,7 +315,7 @@ class SlotPool:
         max_rows: int,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
     ) -> None:
-        """Allocate `slots` slots of `block_rows` rows with `make_array`, all free."""
+        """Allocate free slots of `block_rows` rows."""
         self.slots = slots
         self.block_rows = block_rows
         self.arrays = {g: make_array(g, slots * block_rows) for g in groups if not g.stores_cells}

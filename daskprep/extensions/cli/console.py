@@ -95,7 +95,7 @@ def ignore_closed_output() -> Iterator[None]:
 
 
 def format_line(message: object) -> str:
-    """Return a message with its notes as one line for the terminal."""
+    """Return a message with its notes as one line."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for pattern, replacement in _FLAG_REPLACEMENTS.items():
@@ -104,7 +104,7 @@ def format_line(message: object) -> str:
 
 
 def paths_as_typed(text: str) -> str:
-    """Return a text with paths of arguments as the user typed them."""
+    """Return a text with paths as the user typed them."""
     if not _typed_paths:
         return text
     known = "|".join(map(re.escape, sorted(_typed_paths, key=len, reverse=True)))

@@ -57,7 +57,7 @@ def demo(folder: Path | None) -> None:
 
 
 def _run_demo(folder: Path) -> None:
-    """Write a file and a dataset into `folder`, and print each command."""
+    """Write a file and a dataset, and print each command."""
     from daskprep.extensions.cli.row_files import decode_tables, write_rows
     from daskprep.storage import Folder
 

@@ -232,7 +232,7 @@ def _open_preprocessor(state: str) -> dp.Preprocessor:
 
 
 def _choose_format(kind: RowFormat | None, output: str | None) -> tuple[RowFormat, str | None]:
-    """Return the format of a file, and its path, None for standard output."""
+    """Return the format of a file, and its path or None."""
     output = None if output == "-" else output
     suffix = Path(output or "").suffix.lower()
     if kind is None and suffix not in _FORMATS_BY_SUFFIX:

@@ -175,7 +175,7 @@ def _on_workers(
     memory: int | None = None,
     **options: Any,
 ) -> Iterator[None]:
-    """Run the block on workers of a scheduler, on processes or threads."""
+    """Run the block on a scheduler, processes or threads."""
     if scheduler is not None and workers is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --workers")
     # Messages about the end of a cluster are of no use on the command line. After an early Ctrl-C, distributed 2026.8
@@ -234,7 +234,7 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
 
 
 def check_paths(paths: Any, noun: str = "file or folder") -> None:
-    """Raise ConfigError for a missing path, before imports of seconds."""
+    """Raise ConfigError for a missing path, before slow imports."""
     for group in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):

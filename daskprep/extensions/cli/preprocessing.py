@@ -64,7 +64,7 @@ def infer(
 
 
 def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
-    """Return a configuration as YAML, with a comment above each column."""
+    """Return a configuration as YAML, with reasons as comments."""
     from daskprep.extensions.config import write_config
 
     config = write_config(inferred, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
@@ -218,7 +218,7 @@ def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
 
 
 def _default_output(rows: Any) -> str | None:
-    """Return the default path of the dataset of one file or folder."""
+    """Return the path of the dataset of one file or folder."""
     from daskprep.sources.file_source import has_known_format
 
     if not isinstance(rows, str) or not Path(rows).name.strip(".") or set(rows) & set("*?["):
@@ -238,7 +238,7 @@ def _make_preprocessor(
     read_options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
-    """Return the Preprocessor of a file or "-", or of inferred features for "auto"."""
+    """Return the Preprocessor of a file, "-", or "auto"."""
     if config == "auto":
         from daskprep.sources import as_source
 
@@ -268,7 +268,7 @@ _SAMPLE_ROWS = 10_000
 
 
 def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> list[str]:
-    """Return the plan of a write, estimated from a fit on first rows."""
+    """Return the plan of a write, estimated from first rows."""
     from daskprep.dataset.writing.memory import MemoryLimit
     from daskprep.dataset.writing.plan import choose_layout
     from daskprep.passes.assignment import take_sample

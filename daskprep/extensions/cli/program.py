@@ -67,7 +67,7 @@ def _print_completion(context: click.Context, option: click.Parameter, shell: st
 
 
 class _Program(click.Group):
-    """Command group in the order of typical use, which suggests names."""
+    """Command group in the order of use, which suggests names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx

@@ -118,7 +118,7 @@ def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
 
 
 def _is_day(values: np.ndarray) -> np.ndarray:
-    """Return a mask of the numbers that are dates written as YYYYMMDD."""
+    """Return a mask of the numbers that are dates as YYYYMMDD."""
     near = (values >= _FIRST_DAY) & (values <= _LAST_DAY)
     if not near.any():
         return near
@@ -142,7 +142,7 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
 
 
 def _word_facts(values: _Values) -> TextFacts:
-    """Count the cells with spaces and other separators, and the words."""
+    """Count words, and the cells with spaces and separators."""
     offsets, data = string_buffers(values.texts)
     spaces, *marks = (_occurrences(offsets, data == ord(mark)) for mark in " ,;|")
     cells = int(values.counts.sum())
@@ -160,7 +160,7 @@ def _occurrences(offsets: np.ndarray, marked: np.ndarray) -> np.ndarray:
 
 
 def _path_facts(values: _Values) -> TextFacts:
-    """Count the cells that are paths of image and audio files, by suffix."""
+    """Count the cells that are paths of images and audio."""
     offsets, data = string_buffers(values.texts)
     if not len(data):
         return TextFacts()
@@ -173,7 +173,7 @@ def _path_facts(values: _Values) -> TextFacts:
 
 
 def _numeric_text_facts(values: _Values) -> ColumnFacts:
-    """Return the facts of texts that are numbers, lists of numbers, dates or codes."""
+    """Return the facts of texts of numbers, lists, dates or codes."""
     offsets, data = string_buffers(values.texts)
     first = data.take(offsets[:-1], mode="clip") if len(data) else np.zeros(0, np.uint8)
     candidates = values.where((first - np.uint8(48) < 10) | np.isin(first, np.frombuffer(b"+-.[(", np.uint8)))
@@ -246,7 +246,7 @@ _AUDIO = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
 
 
 def column_facts(column: pa.Array | pa.ChunkedArray) -> ColumnFacts:
-    """Return the facts of the rows of a column, missing cells included."""
+    """Return the facts of a column, missing cells included."""
     array = one_array(column)
     return _present_facts(array.drop_null()) + ColumnFacts(array.null_count, array.null_count)
 
@@ -301,14 +301,14 @@ def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
 
 
 def _count_declared_order(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
-    """Count the cells by declared order: the stripped values of an ordered dictionary."""
+    """Count the cells of an ordered dictionary by its order."""
     if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MAX_DECLARED:
         return Counter()
     return +Counter({tuple(pc.utf8_trim_whitespace(cells.dictionary).to_pylist()): len(cells)})
 
 
 def _bytes_facts(cells: pa.Array) -> ColumnFacts:
-    """Return the facts of binary cells: images, audio, or else text."""
+    """Return the facts of binary cells: media, or else text."""
     is_image, is_audio = _signatures(cells)
     rest = cells.filter(pa.array(~(is_image | is_audio)))
     facts = _media_facts(cells, is_image, is_audio)

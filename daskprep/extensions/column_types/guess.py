@@ -52,7 +52,7 @@ WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{My
 
 
 def plain_name(name: str) -> str:
-    """Return a column's name in lower case, with underscores between its words."""
+    """Return a name in lower case, words joined by underscores."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
@@ -153,14 +153,14 @@ def guess_set_or_sequence(
 
 
 def describe_counts(facts: ColumnFacts) -> str:
-    """Return the numbers of distinct values, rows and missing cells in words."""
+    """Return the numbers of distinct values and rows in words."""
     about = "" if facts.distinct.is_exact else "about "
     values = facts.distinct.count
     return f"{about}{format_count(values, 'distinct value')} in {describe_rows(facts)}"
 
 
 def describe_rows(facts: ColumnFacts) -> str:
-    """Return the number of rows and the share of missing cells in words."""
+    """Return rows and the share of missing cells in words."""
     missing = facts.missing + facts.null_texts
     return f"{facts.rows:,} rows" + (f", {format_share(missing, facts.rows)} missing" if missing else "")
 

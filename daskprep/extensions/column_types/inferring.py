@@ -64,7 +64,7 @@ _DIRECTIONS = "leading directions of n-grams of characters"
 
 
 class EncodingTarget(NamedTuple):
-    """A target whose means can encode categories, with its type for TargetEncoding."""
+    """A target whose means can encode categories, and its type."""
 
     column: str
     target_type: Literal["number", "class"]
@@ -102,7 +102,7 @@ def apply_style(guess: Guess, facts: ColumnFacts, style: Style, target: Encoding
 
 
 def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_missing: bool) -> str:
-    """Set the normalization and imputation of a number for a style; return the reason."""
+    """Set the parameters of a number; return the reason."""
     if style == "trees":
         feature.normalization = None
         feature.missing_value_strategy = "keep"
@@ -224,12 +224,12 @@ def _encode_means(target: EncodingTarget, **options: Any) -> TargetEncoding:
 
 
 def _have_many_rows(facts: ColumnFacts) -> bool:
-    """Return whether values have enough rows on average for an embedding each."""
+    """Return whether values have rows for an embedding each."""
     return facts.usable >= _RARE * facts.distinct.count
 
 
 def _count_directions(facts: ColumnFacts) -> int:
-    """Return the number of directions of texts that this many rows suffice for."""
+    """Return the directions of texts that rows suffice for."""
     return max(_MIN_DIRECTIONS, min(facts.usable // _ROWS_PER_DIRECTION, TextComponents().size))
 
 

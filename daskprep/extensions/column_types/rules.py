@@ -103,7 +103,7 @@ def _are_classes(facts: ColumnFacts) -> bool:
 
 
 def _note_missing(guess: Guess, facts: ColumnFacts) -> Guess:
-    """Return the guess with `has_missing` set if cells are missing or unreadable."""
+    """Set `has_missing` if cells are missing or unreadable."""
     has_unreadable = isinstance(guess.feature, Number) and _MIN_SHARE * facts.usable <= facts.numbers < facts.usable
     missing = facts.distinct.count > 1 and bool(facts.missing or facts.null_texts or has_unreadable)
     return guess._replace(has_missing=guess.has_missing or missing)
@@ -234,7 +234,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
-    """Return the state of a Binary for a column's values, None if they are not binary."""
+    """Return the state of a Binary for a column, or None."""
     try:
         return Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
     except ColumnError:

@@ -51,7 +51,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
 
 
 def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield name and content of each complete chunk of a RIFF file."""
+    """Yield name and content of the chunks of a RIFF file."""
     offset = 12
     while offset + 8 <= len(data):
         size = int.from_bytes(data[offset + 4 : offset + 8], "little")
@@ -92,7 +92,7 @@ MAX_AMPLITUDE = 2.0**32  # unscaled 32-bit samples; the power spectrum of louder
 
 @dataclass(frozen=True)
 class AudioRecipe:
-    """Parameters that turn audio into an array, described in `Audio`."""
+    """Parameters that turn audio into an array, as in `Audio`."""
 
     type: AudioType
     sampling_rate: int
@@ -190,14 +190,14 @@ class AudioRecipe:
         return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
     def count_frames(self, samples: int) -> int:
-        """Return the number of frames of `samples` samples, at least one."""
+        """Return the number of frames of samples, at least one."""
         if self.is_librosa:
             covered = samples if self.librosa_option("center") else max(0, samples - self.librosa_option("n_fft"))
             return int(1 + covered // self.librosa_option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
 
     def digest(self) -> str:
-        """Return the SHA-256 of all parameters that the result depends on."""
+        """Return the SHA-256 of all parameters of the result."""
         parameters = asdict(self)
         if self.pre_emphasis == PRE_EMPHASIS:  # keeps the digests of versions without this parameter
             del parameters["pre_emphasis"]
@@ -284,7 +284,7 @@ def matches_wav_file(path: str, wav: bytes) -> bool:
 
 
 class _ForgivingFile(io.BytesIO):
-    """File in memory that clips negative offsets, to which libsndfile seeks."""
+    """File in memory that clips negative offsets of libsndfile."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         start = super().seek(0, whence) if whence else 0
@@ -323,7 +323,7 @@ def _check_rate(rate: int, target_rate: int = MAX_RATIO_TERM) -> None:
 
 
 def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
-    """Return the number of frames to decode, with the resampling lookahead."""
+    """Return the frames to decode, with resampling lookahead."""
     if rate == recipe.sampling_rate:
         return recipe.needed_samples
     lookahead = (10 if recipe.resampling == "polyphase" else _SOXR_LOOKAHEAD) * max(1.0, rate / recipe.sampling_rate)
@@ -331,7 +331,7 @@ def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
 
 
 def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
-    """Return up to `left_frames` samples of a file, averaged over channels."""
+    """Return first samples of a file, averaged over channels."""
     # Block by block, because a header can state any number of frames, and there may be many channels.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]

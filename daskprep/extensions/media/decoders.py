@@ -116,7 +116,7 @@ class AudioDecoder(MediaDecoder):
         return compute_padding(self.recipe) if value is None else value
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode waves, and compute their features in groups of limited size."""
+        """Decode waves; compute features in groups of limited size."""
         # Rows without a wave are computed as silence and overwritten later, so that a group is one slice of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0

@@ -47,12 +47,12 @@ class Jpeg(NamedTuple):
     orientation: int
 
     def fits_limits(self, target: Target) -> bool:
-        """Return whether the image has few enough pixels and shrinks little."""
+        """Return whether the image has few pixels and shrinks little."""
         longest, shortest = max(self.size), min(target.width, target.height)
         return math.prod(self.size) <= _MAX_PIXELS and (target.crop or longest <= _MAX_SHRINK_RATIO * shortest)
 
     def nbytes(self, target: Target) -> int:
-        """Return the approximate bytes of the file and of its arrays on the GPU."""
+        """Return the approximate bytes of file and arrays."""
         return len(self.data) + 3 * math.prod(self.size) + 24 * target.height * target.width
 
 
@@ -112,12 +112,12 @@ def fit(image: torch.Tensor, orientation: int, target: Target) -> torch.Tensor:
 
 
 def prepare() -> None:
-    """Create the decoder of the current GPU before the first image is decoded."""
+    """Create the decoder of the current GPU."""
     _get_decoder(_current_device())
 
 
 class DecodeRequest(NamedTuple):
-    """Files that a thread waits for, their bytes, and whether they are gray."""
+    """Files that a thread waits for."""
 
     data: list[bytes]
     nbytes: int
@@ -154,7 +154,7 @@ class Decoder:
         self._pending: deque[DecodeRequest] = deque()
 
     def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
-        """Return images that torch imports by DLPack; None for broken files."""
+        """Return images for DLPack; None for broken files."""
         nbytes = sum(file.nbytes(target) for file in files)
         request = DecodeRequest([file.data for file in files], nbytes, target.channels <= 2, Future())
         self._pending.append(request)
@@ -187,7 +187,7 @@ class Decoder:
                 request.images.set_result(list(islice(decoded, len(request.data))))
 
     def _call_library(self, data: list[bytes], grey: bool) -> list[Any]:
-        """Return the files decoded to gray or RGB planes, None for failed ones."""
+        """Return files as gray or RGB planes, None for failed ones."""
         specs, formats = self._library.ColorSpec, self._library.SampleFormat
         params = self._library.DecodeParams(
             apply_exif_orientation=False,
@@ -221,7 +221,7 @@ def _current_device() -> torch.device:
 
 
 def _kept_pixels(length: int, target_length: int) -> np.ndarray:
-    """Return the middle pixel indices of a side, padded by the outermost ones."""
+    """Return the middle pixel indices of a side, padded."""
     kept = min(length, target_length)
     indices = np.arange(target_length) - (target_length - kept) // 2
     return round((length - kept) / 2) + np.clip(indices, 0, kept - 1)

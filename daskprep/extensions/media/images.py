@@ -70,7 +70,7 @@ class ImageRecipe:
     upright: bool = True
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for sizes below 1, unknown channels or formats."""
+        """Raise ConfigError for invalid sizes, channels or formats."""
         object.__setattr__(self, "formats", tuple(self.formats))
         for name in ("height", "width", "max_pixels", "jpeg_scale"):
             if getattr(self, name) < 1:
@@ -85,7 +85,7 @@ class ImageRecipe:
         return self.channels, self.height, self.width
 
     def digest(self) -> str:
-        """Return a SHA-256: recipes with equal digests decode to equal pixels."""
+        """Return a SHA-256, which is equal if pixels are."""
         fields = {name: value for name, value in asdict(self).items() if name != "upright" or not value}
         return json_sha256(fields | {"version": _VERSIONS[self.decoder]})
 
@@ -183,7 +183,7 @@ def infer_size(sizes: Sequence[Sequence[int]]) -> tuple[int, int, int]:
 
 
 def _import_opencv() -> Any:
-    """Return the module cv2; ImportError with the `pip install` line."""
+    """Return the module cv2, or raise ImportError."""
     try:
         importlib.import_module("cv2")
     except ImportError as error:
@@ -224,7 +224,7 @@ def _pillow_class(name: str) -> Any:
 
 
 def prepare(recipe: ImageRecipe) -> None:
-    """Import the libraries that decoding needs before the first image."""
+    """Import the libraries that decoding needs."""
     importlib.import_module("PIL.features")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _pillow_class(name)
@@ -256,7 +256,7 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
 
 
 def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rotated: bool) -> Image.Image:
-    """Return an opened image with its pixels; JPEGs at a reduced scale if allowed."""
+    """Return an opened image with its pixels; JPEGs may be smaller."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None
@@ -277,7 +277,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rot
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Return the pixels of a JPEG file, resized to `target_size` (None: not)."""
+    """Return the pixels of a JPEG file, resized if requested."""
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")

@@ -93,7 +93,7 @@ def lossless_mode(image: Image.Image) -> str:
 
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
-    """Return an image in a `mode` of `MODES`; it may lose its transparent color."""
+    """Return an image in a `mode` of `MODES`."""
     from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
@@ -260,7 +260,7 @@ def find_source_file(image: Image.Image) -> str | None:
 
 
 def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
-    """Return the distinct colors of masks, sorted, at most `max_colours`."""
+    """Return the distinct colors of masks, sorted."""
     colours: set[int] = set()
     channels = 0
     for image in images:

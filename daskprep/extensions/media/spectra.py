@@ -23,7 +23,7 @@ WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hammi
 
 
 class FrameRun(NamedTuple):
-    """Consecutive frames of one clip: index of clip, first frame, and number."""
+    """Consecutive frames of one clip."""
 
     clip: int
     first: int
@@ -58,7 +58,7 @@ def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out
 
 @lru_cache(maxsize=64)
 def compute_padding(recipe: AudioRecipe) -> Floats | float:
-    """Return the padding value of a recipe, or the features of silence."""
+    """Return the padding of a recipe, or features of silence."""
     if recipe.padding_value is not None:
         return recipe.padding_value
     return compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
@@ -95,7 +95,7 @@ def _make_librosa_filters(recipe: AudioRecipe) -> Any:
 
 
 def make_mel_filters(recipe: AudioRecipe) -> Floats:
-    """Return triangular filters on the mel scale of HTK (bands, bins)."""
+    """Return triangular mel filters of HTK (bands, bins)."""
     highest = 2595.0 * np.log10(1.0 + (recipe.sampling_rate // 2) / 700.0)
     hertz = 700.0 * (10.0 ** (np.linspace(0.0, highest, recipe.num_filter_bands + 2) / 2595.0) - 1.0)
     # Rounded before floor, because a rounding error of the power could move an integer corner one bin down.
@@ -117,7 +117,7 @@ def _make_sparse_filters(recipe: AudioRecipe) -> Any:
 
 
 def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe, out: Floats) -> None:
-    """Write the features of all clips into `out`, one block of frames at a time."""
+    """Write the features of clips into `out`, block by block."""
     width = {"stft_phase": 8, "group_delay": 16}.get(recipe.type, 4)
     frame_bytes = width * (recipe.window + 6 * recipe.nfft) + 4 * recipe.feature_dim
     # In float32, group delays would have errors of 1 % and more where the spectrum in their denominator is near zero.
@@ -134,7 +134,7 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
 
 
 def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun]]:
-    """Yield groups of runs with at most `max_frames` frames, of all clips in order."""
+    """Yield groups of runs of at most `max_frames` frames."""
     group: list[FrameRun] = []
     size = 0
     for clip, length in enumerate(lengths):
@@ -166,7 +166,7 @@ def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.ND
 
 
 def _compute_block(frames: npt.NDArray[Any], window: npt.NDArray[Any], recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return the features of frames of samples, which are overwritten."""
+    """Return the features of frames, which are overwritten."""
     from scipy.fft import rfft  # noqa: PLC0415
 
     if recipe.type == "fbank":
@@ -195,7 +195,7 @@ def _compute_power(spectrum: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _standardize(rows: Floats) -> None:
-    """Standardize each column by its mean and unbiased deviation, in place."""
+    """Standardize each column in place."""
     rows -= rows.mean(axis=0, dtype=np.float64)
     step = max(1, BLOCK_BYTES // (8 * rows.shape[1]))
     squares = np.zeros(rows.shape[1])

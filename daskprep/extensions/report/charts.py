@@ -126,7 +126,7 @@ def make_formatter(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str]
 
 
 def bin_numbers(title: str, spreads: Mapping[str, Quantiles]) -> Histogram:
-    """Return the histogram of numbers; logarithmic if they are skewed."""
+    """Return a histogram of numbers, logarithmic if skewed."""
     values = {
         split: (spread.values().clip(-_MAX_VALUE, _MAX_VALUE), spread.counts) for split, spread in spreads.items()
     }
@@ -169,7 +169,7 @@ def _name_bins(edges: Sequence[float], format_number: Callable[[float], str], *,
 
 
 def _find_log_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float] | None:
-    """Return the range of a logarithmic axis; None for a linear one."""
+    """Return the range of a logarithmic axis, or None."""
     noise = 1e-6 * float(np.abs(all_values).max(initial=0))
     if not noise or noise > _MAX_PLAIN_NUMBER or all_values.min() < -noise:
         return None
@@ -224,7 +224,7 @@ def bin_classes(
 
 
 def bin_dates(title: str, days: Mapping[str, Quantiles]) -> Histogram:
-    """Return the histogram of days since 1970 in days, months or years."""
+    """Return a histogram of days in days, months or years."""
     low, high = _choose_range(*_merge_values({split: (one.values(), one.counts) for split, one in days.items()}))
     unit = "D" if high - low <= _MAX_DAYS else "M" if high - low <= _MAX_MONTH_DAYS else "Y"
     first, last = _convert_days(np.array([low, high]), unit).astype(int)
@@ -261,7 +261,7 @@ def _find_quantiles(all_values: np.ndarray, weights: np.ndarray, *middle: float)
 
 
 def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return the range of the axis, without tails that are far outside."""
+    """Return the range of the axis, without far tails."""
     low, high = float(all_values.min()), float(all_values.max())
     first, last = _find_quantiles(all_values, weights)
     width = last - first
@@ -271,7 +271,7 @@ def _choose_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, f
 
 
 def _choose_edges(all_values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Return the edges of up to 40 bins, of equal numbers of grid points."""
+    """Return the edges of up to 40 bins of equal grid points."""
     shown = np.unique(all_values[(all_values >= low) & (all_values <= high)])
     # Narrower bins could not be represented as doubles.
     finest = max(_MIN_RELATIVE_WIDTH * max(abs(low), abs(high)), _MIN_GAP)

@@ -63,7 +63,7 @@ class TokenTally(ClassTally):
 
 @dataclass(frozen=True)
 class DateTally(Summary):
-    """Counts of days since 1970, weekdays (Monday first) and hours."""
+    """Counts of days, weekdays (Monday first) and hours."""
 
     days: Quantiles
     weekdays: np.ndarray
@@ -80,7 +80,7 @@ class H3Tally(Summary):
 
 @dataclass(frozen=True)
 class PositionSums(Summary):
-    """Sums and sums of squares by position in a row, and the range."""
+    """Sums and squares by position in a row, and the range."""
 
     rows: int
     sums: np.ndarray
@@ -163,7 +163,7 @@ def measure_positions(column: Column, rows: np.ndarray) -> PositionSums:
 
 
 def measure_other(column: Column, rows: np.ndarray) -> Summary:
-    """Measure a custom type; values that are not finite count as 0."""
+    """Measure a custom type; infinite values count as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
     return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)
 
@@ -182,7 +182,7 @@ _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
 
 def _has_unknown(column: Column) -> bool:
-    """Return whether some training values of a category are ``<UNK>``."""
+    """Return whether training values are ``<UNK>``."""
     if not (isinstance(column.feature, Category) and isinstance(column.learned, LearnedCategory)):
         return False
     counts = column.feature._training_counts(column.learned) if column.learned.has_unknown else {}
@@ -210,7 +210,7 @@ class RowSample:
         self._parts: list[_SamplePart] = []
 
     def sample_window(self, arrays: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
-        """Return the sampled rows of a window, and counts of its equal rows."""
+        """Return sampled rows of a window, and counts of equal rows."""
         first, last = np.searchsorted(self._sampled, [start, stop])
         rows = {one.output.name: arrays[one.output.name] for one in self.columns}
         sampled = {name: array[self._sampled[first:last] - start] for name, array in rows.items()}
@@ -235,7 +235,7 @@ class RowSample:
         self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return the sampled encoded rows; missing numbers are below the minimum."""
+        """Return sampled encoded rows; missing numbers are smallest."""
         types = {
             one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
         }
@@ -265,7 +265,7 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
-    """Return how well each column predicts each target, from 1 to 0."""
+    """Return how well columns predict targets, from 1 to 0."""
     groups = {str(name): _group_values(rows[name]) for name in rows}
     # Rows with equal numbers are put in random order, because the source may be sorted by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
@@ -283,12 +283,12 @@ def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple
 
 
 def find_leaks(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Return the pairs of a column and the target that it predicts."""
+    """Return pairs of a column and the target it predicts."""
     return [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]
 
 
 def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return the pairs of outputs, of two source columns, with equal decoded values."""
+    """Return pairs of outputs with equal decoded values."""
     if len(rows) < _MIN_EQUAL_ROWS:
         return []
     pairs = []
@@ -317,7 +317,7 @@ def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
 
 
 def _group_values(values: pd.Series) -> np.ndarray:
-    """Return a small group id per row, of its class or its quantile."""
+    """Return a small group id per row, by class or quantile."""
     if values.dtype == np.float64:
         return np.minimum(values.rank(pct=True).to_numpy() * _BINS, _BINS - 1).astype(np.int64)
     ranks = pd.Series(range(values.nunique()), values.value_counts().index)
@@ -325,7 +325,7 @@ def _group_values(values: pd.Series) -> np.ndarray:
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cramér's V of two columns of group ids, without its bias."""
+    """Return Cramér's V of two columns of ids, without bias."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
@@ -411,7 +411,7 @@ def summarize_findings(
 
 
 def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return an alert if over 1 % of the rows equal an earlier one."""
+    """Return an alert if over 1 % of rows equal earlier ones."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
@@ -486,7 +486,7 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
 
 
 def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
-    """Return the two most frequent tokens that differ only in case."""
+    """Return two frequent tokens that differ only in case."""
     if vocabulary is None or not len(vocabulary):
         return []
     folded = pc.utf8_lower(vocabulary.tokens)
@@ -530,7 +530,7 @@ def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tu
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the rows of two splits in the frequent classes or deciles of the first."""
+    """Return rows of two splits by class or decile of the first."""
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
         bins = choose_bins(one, max(len(one), len(two)))

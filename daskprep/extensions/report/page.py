@@ -73,7 +73,7 @@ _POLICY = f"{_SOURCES}; script-src 'sha256-{_DIGEST}'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
-    """Return the report of a dataset as an HTML page, and its findings."""
+    """Return the report as an HTML page, and its findings."""
     shown = set(islice(dataset.features, _MAX_FEATURES))
     columns = [column for column in list_columns(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
@@ -166,7 +166,7 @@ def _first_rows(split: Split) -> Markup:
 
 
 def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
-    """Return, by feature, a link to its card with a space after it."""
+    """Return a link to the card of each feature, and a space."""
     names = enumerate(one["name"] for one in findings["features"])
     return {name: join([element("a", truncate(name), href=f"#feature-{index}"), " "]) for index, name in names}
 
@@ -277,7 +277,7 @@ def _feature_card(
 
 
 def _output_facts(column: Column, learned: Learned) -> Markup:
-    """Return paragraphs on the type, the cells and the state of an output."""
+    """Return paragraphs on type, cells and state of an output."""
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
     name = f"{truncate(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
@@ -295,7 +295,7 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
 
 
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
-    """Return the classes of the training rows before and after balancing."""
+    """Return the classes before and after balancing."""
     balance = dataset.metadata.get("balance")
     if balance is None or "train" not in dataset.splits or len(dataset.manifests) > 1:
         return []  # several datasets may have the same row numbers
@@ -382,7 +382,7 @@ class Report:
     _findings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all findings, as docs/report.schema.json describes them."""
+        """Return all findings, as in docs/report.schema.json."""
         return copy.deepcopy(dict(self._findings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -403,7 +403,7 @@ class Report:
 
 
 def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
-    """Return the report of a dataset, and write it to `path`, if any."""
+    """Return the report of a dataset, written to any `path`."""
     report = Report(*page(dataset))
     if path is not None:
         report.save(path)

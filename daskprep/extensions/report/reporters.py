@@ -64,7 +64,7 @@ _HEATMAP_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 20
 
 
 def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return charts of a few images, and of their brightness or classes."""
+    """Return charts of images, and their brightness or classes."""
     [split] = splits.values()
     ids, images, failures = _decode_rows(split, column, _MAX_IMAGES)
     is_mask = images.ndim == 3
@@ -95,7 +95,7 @@ def _shade_chart(split: Split, title: str, prefix: str, shades: np.ndarray, step
 
 
 def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Return a chart of a few clips: waves and their audio, or heat maps of spectra."""
+    """Return a chart of clips: waves with audio, or heat maps."""
     [split] = splits.values()
     ids, clips, failures = _decode_rows(split, column, _MAX_CLIPS)
     note = _make_note(split, "recording", ids, failures)
@@ -126,7 +126,7 @@ def sample_audio(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
 
 
 def _label_frequencies(feature: Audio, rate: int, bands: int) -> tuple[str, str, str]:
-    """Return the labels of the vertical axis of spectra, from the top."""
+    """Return labels of the axis of spectra, from the top."""
     if (name := _FREQUENCY_NAMES.get(feature.type)) is not None:
         return f"{bands:,}", name, "1"
     points = feature.num_fft_points or round(feature.window_length_in_s * rate)
@@ -147,7 +147,7 @@ def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[
 
 
 def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int], np.ndarray, list[str]]:
-    """Return ids and arrays of evenly spaced rows, and messages on rows that failed."""
+    """Return ids and arrays of spaced rows, and failures."""
     positions = np.unique(np.linspace(0, len(split) - 1, max_rows).astype(int)).tolist()
     out = column.output.empty(len(positions))
     failures: dict[int, Failure] = {}
@@ -173,7 +173,7 @@ def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int]
 
 
 def _shrink(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
-    """Return an image of about 128 pixels a side, by means of squares."""
+    """Return an image of about 128 pixels a side, by squares."""
     factor = -(-max(image.shape[-2:]) // _MAX_SIDE)
     if factor <= 1:
         return image
@@ -194,7 +194,7 @@ def _strip_padding(clip: np.ndarray) -> np.ndarray:
 
 
 def _draw_wave(wave: np.ndarray) -> bytes:
-    """Return a PNG file with minimum and maximum of runs of samples."""
+    """Return a PNG file with the range of runs of samples."""
     height, width = _WAVE_SHAPE
     starts = np.linspace(0, len(wave), min(width, len(wave)), endpoint=False).astype(int)
     largest = float(np.abs(wave).max()) or 1.0
@@ -418,7 +418,7 @@ def choose_reporter(column: Column) -> ColumnReporter:
 
 
 def list_columns(dataset: Dataset) -> list[Column]:
-    """Return all outputs of a dataset, missing indicators included."""
+    """Return all outputs, missing indicators included."""
     outputs = {output.name: output for output in dataset.layout.outputs}
     columns = []
     for name, feature in dataset.features.items():
@@ -457,7 +457,7 @@ def gather(
 
 
 def _measure_columns(columns: Sequence[Column], rows: Mapping[str, Any], index: Any = ...) -> Iterator[tuple[str, Any]]:
-    """Yield name and measure of each column for the rows at `index`."""
+    """Yield name and measure of columns for rows at `index`."""
     for column in columns:
         measure = choose_reporter(column).measure
         assert measure is not None
@@ -474,7 +474,7 @@ def _make_tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
 
 
 def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of windows of blocks, of a few megabytes."""
+    """Yield start and stop of windows of blocks."""
     block_rows = split.layout.block_rows
     step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
     for start in range(0, len(split), step):
@@ -482,7 +482,7 @@ def split_windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
 
 
 def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield results in order, with few pending, as each takes memory."""
+    """Yield results in order, with few of them in memory."""
     threads = min(_MAX_THREADS, os.cpu_count() or 1)
     waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:

@@ -269,7 +269,7 @@ class Stream(BatchIterator):
         )
 
     def _warn_unshared(self) -> None:
-        """Warn that ranks cannot share encoded partitions, with the reason and a remedy."""
+        """Warn that ranks cannot share encoded partitions."""
         cause = "nothing identifies its rows in other processes"
         remedy = "stream Parquet files"
         if made_by := self.source.prepared_by:
@@ -286,7 +286,7 @@ class Stream(BatchIterator):
         return self._tabulate_losses()[0]
 
     def _tabulate_losses(self) -> tuple[pd.DataFrame, dict[str, int]]:
-        """Return the table of losses, and the number of rows behind it by split."""
+        """Return the table of losses, and its rows by split."""
         counted = dict(self._losses)
         sizes = self._order.sizes
         rows = {self.split: sum(int(sizes[number]) for number in counted)}

@@ -38,7 +38,7 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """The order of rows in all epochs: a pure function of the attributes."""
+    """The order of rows in all epochs: a pure function."""
 
     sizes: Integers  # rows of each partition in the split
     window_rows: int  # maximum rows of a window, unless a single partition has more
@@ -85,7 +85,7 @@ class StreamOrder:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochWindows(EpochBlocks):
-    """The sequence of all rows of an epoch, with windows as blocks."""
+    """The rows of an epoch in order, with windows as blocks."""
 
     partition_sizes: Integers  # rows of each partition in the split
     partitions: Integers  # partition numbers in the order of the epoch
@@ -96,7 +96,7 @@ class EpochWindows(EpochBlocks):
         return np.arange(len(self.sizes))
 
     def window_partitions(self, window: int) -> Iterator[tuple[int, PartitionSpan]]:
-        """Yield the number of each partition of a window, and its span in the sequence."""
+        """Yield number and span of the partitions of a window."""
         key = make_key(self.seed, "window", self.epoch, window) if self.shuffle else None
         first, start = 0, int(self.starts[window])
         for number in self.partitions[self.window_borders[window] : self.window_borders[window + 1]].tolist():
@@ -156,7 +156,7 @@ class _WindowMedia(MediaRows):
         self.nbytes += cells.nbytes
 
     def shrink_to(self, indices: Integers) -> None:
-        """Discard all slots except `indices`, which are renumbered from 0 in this order."""
+        """Discard all slots but `indices`, renumbered from 0."""
         kept = self.take(indices) if len(indices) else None
         self._chunks, self.nbytes = {}, 0
         if kept is not None:
@@ -334,7 +334,7 @@ class WindowBlocks:
         return LocatedRows(rows, taken if len(taken) > 1 else [taken[0]._replace(targets=None)], within)
 
     def grow(self, blocks: int) -> None:
-        """Do nothing, as a window that is needed now may exceed the limit."""
+        """Do nothing: a window needed now may exceed the limit."""
 
     def release(self, block: WindowRows) -> None:
         """Free the memory of a window, release its results on the workers, and submit further requests."""

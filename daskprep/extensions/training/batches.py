@@ -33,7 +33,7 @@ class BatchSource(_Stateful, Protocol):
 
 
 class _Snapshot(NamedTuple):
-    """State when a batch was yielded, and the batches consumed by then."""
+    """State at a batch, and the batches consumed by then."""
 
     state: dict[str, Any]
     worked_count: int
@@ -87,7 +87,7 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        """Start to count an iteration, `yielded` of whose batches precede it."""
+        """Start to count an iteration after `yielded` batches."""
         # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False

@@ -50,7 +50,7 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Return the Packing or function of a mapping; other values unchanged."""
+    """Return the Packing or function of a mapping, or the value."""
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:
@@ -131,7 +131,7 @@ def check_callables(option: str, value: Any, allowed: Iterable[str]) -> None:
 
 
 def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., Any]:
-    """Return a callable, or the function imported by an allowed dotted name."""
+    """Return a callable, or the function of an allowed name."""
     check_callables(option, [value], allowed)
     return import_function(option, value) if isinstance(value, str) else value
 

@@ -132,10 +132,10 @@ class DataModule:
         return cls(configure_managers(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
 
     def _hide_unused_loaders(self) -> None:
-        """Hide the loaders of stages without managers from a trainer, in subclasses."""
+        """Hide unused loaders from a trainer, in subclasses."""
 
     def _check_shared(self, role: str, manager: Manager) -> None:
-        """Raise ConfigError if an evaluation shares the training stream."""
+        """Raise ConfigError if evaluation shares the stream."""
         training_data = next((one.data for one in self.managers["train"].values()), None)
         if role != "train" and isinstance(training_data, BatchSource) and manager.data is training_data:
             raise ConfigError(
@@ -151,13 +151,13 @@ class DataModule:
                 yield role, name, manager
 
     def _managers_of(self, role: str) -> dict[str, Manager]:
-        """Return the managers of a role, for the stage it was set up for."""
+        """Return the managers of a role, for its stage."""
         if role == "train":
             return self.managers["train"]
         return self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
 
     def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
-        """Return the managers that are opened in a stage, except for training."""
+        """Return the managers of a stage, not of training."""
         managers: dict[str, Manager] = {}
         for role, name, manager in self._iterate_managers():
             if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
@@ -241,7 +241,7 @@ class DataModule:
         return self.overfit_batches is not None
 
     def _counter(self) -> Callable[[], int] | None:
-        """Return a function that counts the batches a trainer consumed."""
+        """Return a counter of batches that a trainer consumed."""
         return None
 
     def _progress(self) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Return a batch without some columns, for sources that list none before."""
+    """Return a batch without some columns."""
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
@@ -304,7 +304,7 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    """Return managers by role and name from managers, dicts of parameters, or data."""
+    """Return managers by role and name."""
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(

@@ -27,7 +27,7 @@ _CHUNK_ROWS = 65_536  # number of row numbers that are permuted in one call
 
 
 class Examples:
-    """Batches of examples of an iterable or a torch dataset; ranks share them as rows."""
+    """Batches of examples, which ranks share as rows."""
 
     def __init__(self, data: Any, batch_size: int, ranks: Ranks, *, seed: int = 0, shuffle: bool = False) -> None:
         check_count("batch_size", batch_size, 1)
@@ -74,7 +74,7 @@ class Examples:
             batch = ahead and ahead + list(islice(rows, self._batch_size - len(ahead)))
 
     def _iterate_indices(self, first: int) -> Iterator[int]:
-        """Yield the row numbers of this epoch, from the position `first`."""
+        """Yield the row numbers of this epoch from `first` on."""
         rows, key = len(self._data), make_key(self.seed, "examples", self.epoch)
         for start in range(first, rows, _CHUNK_ROWS):
             indices = np.arange(start, min(start + _CHUNK_ROWS, rows))
@@ -101,7 +101,7 @@ class Examples:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state; raise ConfigError if rows or order differ."""
+        """Resume from a state of the same rows and order."""
         current = self.state_dict()
         check_state(state, current, ("epoch", "rows_given"), _FORMAT, "manager of examples")
         check_same_options(state, {name: current[name] for name in ("rows", "seed", "shuffle")}, "manager")
@@ -126,7 +126,7 @@ def is_encoded(data: Any) -> bool:
 
 
 def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
-    """Return the processed examples of a batch, as a list or collated by torch."""
+    """Return processed examples, as a list or collated."""
     examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
     for processor in processors:
         examples = [processor(example) for example in examples]
@@ -134,7 +134,7 @@ def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, 
 
 
 def check_examples(data: Any, prefix: str = "data=") -> None:
-    """Raise ConfigError for data that is no collection of examples."""
+    """Raise ConfigError if data is no collection of examples."""
     if isinstance(data, Iterator):
         raise ConfigError(f"{prefix}{data!r} is an iterator, which yields its examples only once: pass a list")
     if isinstance(data, DataLoader):
@@ -197,7 +197,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function; None if each rank needs its own."""
+        """Return the result of a function; None if one per rank."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
@@ -212,7 +212,7 @@ class PreparedData:
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Call a function on the first rank, and return its result on all."""
+    """Return the result of a function of rank 0 on all ranks."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]

@@ -139,7 +139,7 @@ class Manager:
 
     @classmethod
     def of(cls, value: Any) -> Manager:
-        """Return a manager from a manager, its parameters, or its data."""
+        """Return a manager from itself, parameters, or data."""
         if isinstance(value, Manager):
             return value
         if not isinstance(value, Mapping):
@@ -164,7 +164,7 @@ class Manager:
             check_callables("collate", self.collate, allowed)
 
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return the Packing, if any, and the group processors that work on batches."""
+        """Return the Packing, if any, and other group processors."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(processor, Packing) for processor in rest):
             raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
@@ -177,7 +177,7 @@ class Manager:
     def open(
         self, role: str, prepared: PreparedData, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the source of the data, and the columns to remove from its batches."""
+        """Return the source, and the columns to remove from batches."""
         data = prepared.result(self.data, ranks)
         if not is_encoded(data):
             return self._make_examples(data, role, ranks, overfit=overfit), ()
@@ -219,7 +219,7 @@ class Manager:
     def _make_loader(
         self, split: Split, role: str, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
-        """Return the loader of a split, and the columns only packing reads."""
+        """Return the loader, and columns that only packing reads."""
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -263,13 +263,13 @@ class Manager:
             )
 
     def _refuse(self, options: Mapping[str, Any], reason: str, data: Any) -> None:
-        """Raise ConfigError, with the reason, for the first option set."""
+        """Raise ConfigError, with a reason, for an option set."""
         set_options = [name for name, value in {**options, "Packing": self._packing}.items() if value is not None]
         if set_options:
             raise ConfigError(f"{set_options[0]} {reason}: data={data!r:.200}")
 
     def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
-        """Raise ConfigError for options that a stream itself must have."""
+        """Raise ConfigError for options of the stream itself."""
         rejected = {"batch_size": self.batch_size, "split": self.split, **self.options}
         self._refuse(rejected, "must be set when the stream is created, not on its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
