@@ -268,7 +268,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return self._wrap_output(table, frame)
 
     def _check_sparse(self, source: Source) -> None:
-        """Raise ConfigError for a sparse table as a frame, or from rows that are not in memory."""
+        """Raise ConfigError if a table cannot be sparse."""
         check_flags(sparse_output=self.sparse_output)
         if self.sparse_output and (not source.in_memory or self._output_container != "default"):
             raise ConfigError(
@@ -443,7 +443,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
             return self._write(None, frame, path, settings)
 
     def _check_one_fold(self, method: str) -> None:
-        """Raise ConfigError if the split has several folds; `method` is named in the message."""
+        """Raise ConfigError if the split has several folds."""
         if self.split is not None and self.split.folds:
             raise ConfigError(
                 f"Preprocessor: {method} needs one fold, but {type(self.split).__name__} has {self.split.folds}: use "
@@ -682,7 +682,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
                 )
 
     def _warn_about_time_order(self, split: Splitter | None) -> None:
-        """Warn if `split` is random although a date column was in ascending order during the fit."""
+        """Warn about a random split of dates in order."""
         dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
         if dates and isinstance(split, RandomSplit | StratifiedSplit):
             column = self.features_[dates[0]].reads(dates[0])[0]

@@ -103,7 +103,7 @@ def append(
 
 
 def _check_appendable(prep: Preprocessor, dataset: Dataset) -> None:
-    """Raise ConfigError unless rows encoded by `prep` can be read as one with a dataset."""
+    """Raise ConfigError unless encoded rows fit a dataset."""
     remedy = "append with Preprocessor.from_dataset(path), or write the rows to another path"
     if isinstance(dataset, FoldedDataset):
         raise ConfigError(f"{dataset.url} has folds, which cannot be appended to: write it again with all rows")

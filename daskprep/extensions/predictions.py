@@ -254,7 +254,7 @@ def _check_predict_arguments(inputs: Mapping[str, Feature], model: object, batch
 
 
 def _device(model: Model, device: Any) -> torch.device:
-    """Return the device of batches: `device`, or the device of the model if it is None."""
+    """Return the device of batches, by default the model's."""
     import torch  # noqa: PLC0415 it takes seconds to import
 
     if device is None and isinstance(model, torch.nn.Module):

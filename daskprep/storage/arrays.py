@@ -137,7 +137,7 @@ def encode_chunk_buffers(
 def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the full block of a chunk, written to `out` if that has its shape and type."""
+    """Return the full block of a chunk, in `out` if it fits."""
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')

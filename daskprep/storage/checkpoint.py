@@ -33,7 +33,7 @@ def checkpointable(kind: Kind) -> Kind:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The saved results of the tasks of a pass, in files named by ranges of partitions."""
+    """The saved results of the tasks of a pass."""
 
     folder: Folder
     name: str  # of the pass; the names of its files start with it.

@@ -104,7 +104,7 @@ class UntrustedPath(str):
 
 
 class UntrustedModelName(str):
-    """The name of a model in a saved Preprocessor that is not trusted: it is never downloaded."""
+    """The name of an untrusted model: it is never downloaded."""
 
     __slots__ = ()
 

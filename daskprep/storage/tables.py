@@ -99,7 +99,7 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
 def column_ranges(
     footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, max_gap: int
 ) -> list[tuple[int, int]]:
-    """Return the sorted byte ranges of columns; those at most `max_gap` apart are merged."""
+    """Return the sorted and merged byte ranges of columns."""
     ranges: list[tuple[int, int]] = []
     for row_group in map(footer.row_group, groups):
         for column in map(row_group.column, range(row_group.num_columns)):

@@ -377,7 +377,7 @@ def _check_regions(names: Sequence[str], images: Sequence[str], steps: Sequence[
 
 
 def _check_same_size(shapes: Mapping[str, Shape]) -> None:
-    """Raise ConfigError if the row shapes of the outputs of one key differ in height or width."""
+    """Raise ConfigError if rows differ in height or width."""
     if len({shape[-2:] for shape in shapes.values()}) > 1:
         shown = ", ".join(f'"{name}" {list(shape)}' for name, shape in shapes.items())
         raise ConfigError(f"augment: outputs of one key must have the same height and the same width: {shown}")
@@ -511,7 +511,7 @@ def _to_corners(regions: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _forked_generators(device: torch.device) -> Iterator[Callable[[int], None]]:
-    """Yield a function that seeds the generators of torch; they are restored afterwards."""
+    """Yield a function that seeds torch until the block ends."""
     # torch.manual_seed would seed every GPU, but fork_rng restores only the generators of the CPU and the named GPU.
     with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
 

@@ -246,7 +246,7 @@ class BatchIterator(IterableDataset[Any]):
 
     @property
     def sampler(self) -> PlaceholderSampler:
-        """Placeholder for the sampler of a DataLoader; iterating over it raises ConfigError."""
+        """Placeholder for a sampler, which cannot be iterated over."""
         return PlaceholderSampler(self._rows, self.batch_size, drop_last=self.drop_last)
 
     batch_sampler = sampler

@@ -83,7 +83,7 @@ def make_expanders(
 
 @dataclass(frozen=True)
 class BatchFormat:
-    """The form of batches: a dict of tensors, or a tuple of inputs, target and weights."""
+    """The form of batches: a dict, or a tuple with targets."""
 
     targets: tuple[str, ...]
     one_target: bool  # whether the target is a tensor; otherwise a dict

@@ -51,7 +51,7 @@ class LengthSchedule(Schedule):
         return self.stream_rows * min(self.max_group_parts, max(1, parts))
 
     def block_positions(self, batches: range) -> list[int]:
-        """Return the positions of the blocks of whole groups with this rank's rows of `batches`."""
+        """Return the blocks of whole groups with rows of `batches`."""
         parts = self._parts(np.array([batches[0], batches[-1]]))
         if parts[-1] >= self.full_batches:
             return self.window(batches).block_positions
@@ -112,7 +112,7 @@ class LengthSchedule(Schedule):
         return order
 
     def _order_parts(self, group: int, count: int) -> Integers:
-        """Return the order of the `count` parts of a group, by length, in which they are batches."""
+        """Return the order of the parts of a group."""
         return permute(np.arange(count), count, make_key(self.blocks.seed, "lengths", self.blocks.epoch, group))
 
     def _lengths_at(self, start: int, stop: int) -> np.ndarray:

@@ -139,7 +139,7 @@ class CachedMedia(MediaRows):
 
 @dataclass
 class _WritableCache:
-    """A cache to write blocks to; any thread sets `is_full` when a write finds no space."""
+    """A cache to write blocks to, until it is full."""
 
     cache: BlockCache
     is_full: bool = False
@@ -179,7 +179,7 @@ class _WrappedBlocks:
         return block
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
-        """Change a block; `split` and `number` locate it in the single dataset that contains it."""
+        """Change a block, which is block `number` of `split`."""
         raise NotImplementedError
 
     def locate(self, plan: WindowPlan, blocks: Mapping[int, ResidentBlock]) -> LocatedRows:
@@ -207,7 +207,7 @@ class CachedBlocks(_WrappedBlocks):
         sharer_index: int,
         sharer_count: int,
     ) -> None:
-        """Wrap a source, and prepare the folders of the caches; a full disk disables a cache."""
+        """Wrap a source, and prepare the folders of the caches."""
         super().__init__(source, split)
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
@@ -355,7 +355,7 @@ class CachePolicy:
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
     def copy_folder(self, split: Split) -> Folder | None:
-        """Return the local folder for blocks of remote files, or None if they are not cached."""
+        """Return the local folder for remote blocks, or None."""
         if not self.cache_all or self.folder is None or split.is_local:
             return None
         folder = Folder.open(self.folder)
@@ -407,7 +407,7 @@ def _media_feature(split: Split, name: str) -> MediaFeature:
 
 
 def _is_remote(split: Split, name: str) -> bool:
-    """Return whether a path in the first block of media, or their base folder, is a URL."""
+    """Return whether media of the first block are at URLs."""
     if _media_feature(split, name).pack:
         return False
     blocks = split.media(name)

@@ -75,7 +75,7 @@ def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> li
 
 
 class WindowArrays:
-    """Pool of arrays for windows; arrays are reused once no batch refers to a slice of them."""
+    """Pool of arrays for windows, reused without references."""
 
     def __init__(self, make: Callable[[], dict[Group, np.ndarray]]) -> None:
         self._make = make
@@ -140,7 +140,7 @@ class DeviceTransfer:
     """
 
     def __init__(self, device: torch.device | None, *, gathers: bool = False) -> None:
-        """Create the stream; raise ConfigError for an unusable device. Only a GPU `gathers`."""
+        """Create the stream; only a GPU `gathers`."""
         self.device = device
         self._is_cuda = device is not None and device.type == "cuda"
         self.gathers = gathers and self._is_cuda

@@ -374,7 +374,7 @@ class Loader(BatchIterator):
 
     @property
     def _outputs(self) -> list[Output]:
-        """Outputs to read: the outputs of the batches, and row numbers if they are requested."""
+        """Outputs to read, with any row numbers."""
         if self._packer is not None:
             return [self._packer.output]
         return [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]

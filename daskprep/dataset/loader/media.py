@@ -175,7 +175,7 @@ class Medium:
 
 
 def group_by_block(block_indices: Integers) -> Iterable[tuple[int, Integers]]:
-    """Yield each block index, with the positions in `block_indices` at which it occurs."""
+    """Yield each block index, with its positions."""
     order = np.argsort(block_indices, kind="stable")
     blocks, starts = np.unique(block_indices[order], return_index=True)
     return zip(blocks.tolist(), np.split(order, starts[1:]), strict=True)

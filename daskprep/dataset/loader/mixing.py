@@ -212,7 +212,7 @@ class MixSchedule(Schedule):
         return self.batch_count
 
     def _deal_to_ranks(self, rows: Integers, rank: int) -> Integers:
-        """Return the number of `rows` rows, dealt to ranks in turn, for the ranks below `rank`."""
+        """Return the number of rows dealt to ranks below `rank`."""
         rounds, rest = np.divmod(rows, self.world_size)
         return rounds * rank + np.minimum(rest, rank)
 

@@ -100,7 +100,7 @@ class EpochBlocks:
         return self.row_order(self.number_at(block_position)) + self.first_row_at(block_position)
 
     def row_order(self, block: int) -> Integers:
-        """Return the indices within a block of the rows that it yields, in the order of the epoch."""
+        """Return the indices in a block of the rows it yields."""
         indices = self._permute_rows(block) if self.shuffle else np.arange(self.sizes[block])
         return indices if self.sampling is None else self.sampling.rows(block, self.epoch)[indices]
 
@@ -234,7 +234,7 @@ class Schedule:
         return np.cumsum((0, *self.last_sizes))
 
     def window(self, batches: range) -> WindowPlan:
-        """Return the rows of this rank in the batches with the numbers in `batches`, at least one."""
+        """Return the rows of this rank in `batches`, at least one."""
         return self._plan(np.arange(batches.start, batches.stop, batches.step))
 
     def _plan(self, batches: Integers) -> WindowPlan:

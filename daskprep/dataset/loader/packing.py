@@ -127,7 +127,7 @@ class Joiner:
 
 
 class Packer:
-    """Packing of the documents of a split into batches of `batch_size` rows, for a loader."""
+    """Packing of the documents of a split, for a loader."""
 
     start = PackingPosition()
 
@@ -158,7 +158,7 @@ class Packer:
         return joiner.batches(windows, drop_last=self.drop_last)
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
-        """Return a batch as tensors on `device`, with the tokens under the name of their output."""
+        """Return a batch as tensors on `device`, named by output."""
         return {self.column if name == "tokens" else name: to_device(array, device) for name, array in arrays.items()}
 
     @cached_property

@@ -469,7 +469,7 @@ def _gather_media(medium: Medium, gathered: Future[Window], part: int, count: in
 
 @dataclass
 class RowTally:
-    """Number of yielded rows, and the sum of the hashes of their row numbers, modulo 2**64."""
+    """Number of yielded rows, and the sum of their hashes."""
 
     rows: int = 0
     digest: int = 0

@@ -26,7 +26,7 @@ _MAX_COUNTS = 2**26  # classes times blocks; each count takes 8 bytes
 
 @dataclass(frozen=True)
 class Sampling:
-    """Exact numbers of rows of each class in every epoch, spread evenly over the blocks."""
+    """Exact numbers of rows of each class in every epoch."""
 
     codes: np.ndarray  # class of each row, from 0, usually one or two bytes
     targets: Integers  # rows of each class in an epoch
@@ -58,7 +58,7 @@ class Sampling:
         return f"{crc32c(self.codes, self.targets):08x}"
 
     def rows(self, block: int, epoch: int) -> Integers:
-        """Return the indices of the rows that a block yields in an epoch, sorted and with repeats."""
+        """Return the indices of the rows that a block yields."""
         codes = self.codes[self.starts[block] : self.starts[block + 1]]
         repeats = np.zeros(len(codes), np.int64)
         for code in np.flatnonzero(self._counts[block]).tolist():

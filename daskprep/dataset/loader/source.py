@@ -120,7 +120,7 @@ class LocatedRows(NamedTuple):
 
 
 def gather(taken: Sequence[TakenRows], count: int, out: Mapping[Group, np.ndarray]) -> None:
-    """Copy rows of blocks to the first `count` rows of the arrays in `out`, except media."""
+    """Copy rows of blocks, except media, to the arrays in `out`."""
     for arrays, indices, targets in taken:
         for group, array in arrays.items():
             if group.stores_cells:

@@ -331,7 +331,7 @@ def _media_facts(data: pa.Array, is_image: np.ndarray, is_audio: np.ndarray) -> 
 
 
 def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return masks of the binary cells with the signature of an image, and of an audio file."""
+    """Return masks of the cells that are images, and audio."""
     heads = pc.binary_slice(cells, 0, _HEAD_BYTES).to_pylist()
     is_image = np.array([head is not None and _IMAGE.match(head) is not None for head in heads], bool)
     is_audio = np.array([head is not None and _AUDIO.match(head) is not None for head in heads], bool)

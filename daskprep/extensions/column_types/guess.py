@@ -64,7 +64,7 @@ def is_identifier_name(name: str) -> bool:
 
 
 def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
-    """Return whether whole numbers identify rows, by the column's name or by their values."""
+    """Return whether whole numbers identify rows."""
     if not facts.is_unique:
         return is_identifier_name(name) and is_almost_unique(facts)
     measured = _MEASURED.search(name) is not None
@@ -259,7 +259,7 @@ def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
 
 
 def _split_cells(texts: pa.StringArray, separator: str) -> TokenCodes:
-    """Return the tokens of texts between separators, without white space and empty ones."""
+    """Return the tokens of texts between separators."""
     lists = pc.utf8_split_whitespace(texts) if separator == " " else pc.split_pattern(texts, separator)
     flat = pc.utf8_trim_whitespace(lists.flatten())
     full = pc.binary_length(flat).to_numpy() > 0
@@ -280,7 +280,7 @@ _CLOCK = re.compile(r"(?P<gap>[ T])\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<fraction
 
 
 def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return a Date for columns of date types, and for dates as text or as numbers; else None."""
+    """Return a Date for dates of any type; else None."""
     if facts.times:
         return Guess(Date(), f"dates: {describe_counts(facts)}")
     if facts.text.dates >= _MIN_SHARE * facts.usable and facts.text.dates:
@@ -311,7 +311,7 @@ def _guess_date_text(facts: ColumnFacts) -> Guess | None:
 
 
 def _day_first_format(facts: ColumnFacts) -> str | None:
-    """Return the format if most dates are day first, or have dots as in 31.12.2020; else None."""
+    """Return the format if most dates are day first; else None."""
     match = next(filter(None, map(_FIELDS.fullmatch, facts.distinct.texts.to_pylist())), None)
     if match is None:
         return None

@@ -130,7 +130,7 @@ def _apply_missing_markers(guess: Guess, facts: ColumnFacts) -> Guess:
 
 
 def _ambiguous_markers(facts: ColumnFacts) -> list[str]:
-    """Return the markers of missing values in a column that may also be ordinary values."""
+    """Return markers of missing values that may be values."""
     return [text for text in facts.distinct_null_texts.texts.to_pylist() if text.lower() in AMBIGUOUS_MARKERS]
 
 
@@ -156,7 +156,7 @@ def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return an Image or Audio if 95 % of the cells are files or paths of one; else None."""
+    """Return an Image or Audio for files or paths; else None."""
     cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.audio, facts.text.audio, "audio files")}
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MIN_SHARE * facts.usable:
@@ -183,7 +183,7 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_numbers_in_lists(lengths: Lengths, lists_with_missing: int, rows_text: str) -> Guess:
-    """Return a Vector for lists of equal length without missing items, else a Timeseries."""
+    """Return a Vector for lists of equal length, or Timeseries."""
     shortest, longest = int(lengths.lengths[0]), lengths.max
     if not longest:
         return skip(f"empty lists in all of {rows_text}")
@@ -242,7 +242,7 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
 
 
 def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return an ordered Category, or a Binary, for a categorical column with a declared order."""
+    """Return an ordered Category, or Binary, for declared orders."""
     if len(facts.declared_orders) != 1:
         return None
     [(order, cells)] = facts.declared_orders.items()
@@ -260,7 +260,7 @@ def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_custom(name: str, facts: ColumnFacts) -> Guess | None:
-    """Return the guess of the first feature type whose method `guess` recognizes the column."""
+    """Return the guess of the first custom type, if any."""
     for kind in FEATURES.values():
         if (guess_method := getattr(kind, "guess", None)) is not None and (result := guess_method(facts)) is not None:
             feature, reason = result

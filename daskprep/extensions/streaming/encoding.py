@@ -110,7 +110,7 @@ class RankShare:
         return rank_positions
 
     def count_before(self, position: int) -> int:
-        """Return how many of the rank's positions in the sequence are smaller than `position`."""
+        """Return the rank's positions below `position`."""
         own = len(self.own)
         batches, within = divmod(max(0, position - self.first), self.batch_size)
         rows = self.full_batches * own
@@ -135,7 +135,7 @@ class PartitionSpan:
         return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
 
     def check(self, rows: EncodedPartition) -> None:
-        """Raise CorruptDatasetError if the number of encoded rows differs from the planned number."""
+        """Raise CorruptDatasetError for another number of rows."""
         if (count := len(rows.arrays[0])) != self.rows:
             raise CorruptDatasetError(
                 f"it has {count:,} rows, but had {self.rows:,} when they were counted: the source has changed, "

@@ -322,7 +322,7 @@ class WindowBlocks:
         return window
 
     def locate(self, plan: WindowPlan, blocks: Mapping[int, WindowRows]) -> LocatedRows:
-        """Return where the rows of a rank in consecutive batches are, which count as yielded."""
+        """Return where rows of batches are; they count as yielded."""
         located, taken, stop = [], [], 0
         for position, block in blocks.items():
             if (own := plan.blocks == position).any():
@@ -347,7 +347,7 @@ class WindowBlocks:
             self._submit_requests()
 
     def close(self) -> None:
-        """Submit no further requests, and raise CancelledError in threads that wait for a window."""
+        """Cancel all requests, also of waiting threads."""
         with self._changed:
             self._is_closed = True
             self._waiting.clear()

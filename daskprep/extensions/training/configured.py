@@ -24,7 +24,7 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers by role and name as dicts of parameters, with functions for data."""
+    """Return managers as dicts of parameters, with functions."""
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:
@@ -71,7 +71,7 @@ def _digest(text: str) -> str:
 def _build_data(
     spec: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
-    """Return a function that opens or writes a dataset, below `folder` by the digest of `key`."""
+    """Return a function that opens or writes a dataset."""
     if "function" in spec:
         return cast("Callable[[], Any]", _build("data", spec, allowed))
     kind = next((name for name in spec if name in _OPTIONS), "")
