@@ -411,14 +411,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         Dataset
             The dataset at `path`.
         """
-        check_names("fit_write", options, WriteOptions.__annotations__)
-        settings = Options(**options, scratch=self._scratch)
-        Folder.open(path, settings.storage_options)  # raises an error if `frame` and `path` are swapped
-        with on_workers(
-            frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
-        ):
-            features, frame = self._resolve_features(frame, self._resolve_split(frame), settings)
-            return self._write(features, frame, path, settings)
+        return self._write("fit_write", frame, path, options)
 
     @list_options(WriteOptions, Options)
     def write(self, frame: Rows, path: str | os.PathLike[str], **options: Unpack[WriteOptions]) -> Dataset:
@@ -435,12 +428,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         """
         check_is_fitted(self)
         self._check_one_fold("write")
-        check_names("write", options, WriteOptions.__annotations__)
-        settings = Options(**options, scratch=self._scratch)
-        with on_workers(
-            frame, settings.workers, settings.memory, self.get_params(deep=False), **settings.source_options
-        ):
-            return self._write(None, frame, path, settings)
+        return self._write("write", frame, path, options)
 
     def _check_one_fold(self, method: str) -> None:
         """Raise ConfigError if the split has several folds."""
@@ -454,10 +442,21 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _scratch(self) -> Any:
         return os.fspath(self.scratch) if isinstance(self.scratch, os.PathLike) else self.scratch
 
-    def _write(
+    def _write(self, method: str, frame: Any, path: str | os.PathLike[str], values: WriteOptions) -> Dataset:
+        """Write a frame as the dataset at `path`, after a fit or with the fitted state."""
+        check_names(method, values, WriteOptions.__annotations__)
+        options = Options(**values, scratch=self._scratch)
+        Folder.open(path, options.storage_options)  # raises an error if `frame` and `path` are swapped
+        with on_workers(frame, options.workers, options.memory, self.get_params(deep=False), **options.source_options):
+            if method == "write":
+                return self._write_rows(None, frame, path, options)
+            features, frame = self._resolve_features(frame, self._resolve_split(frame), options)
+            return self._write_rows(features, frame, path, options)
+
+    def _write_rows(
         self, features: Mapping[str, Feature] | None, frame: Any, path: str | os.PathLike[str], options: Options
     ) -> Dataset:
-        """Write a frame as the dataset at `path`: fit `features` first, or use the fitted state if they are None."""
+        """Write a frame: fit `features` first, or use the fitted state if they are None."""
         options.check()
         folder = Folder.open(path, options.storage_options)
         split = self._resolve_split(frame, is_fitted=features is None)

@@ -234,10 +234,8 @@ class PreprocessorMethods:
             Columns or features to compare. None: all.
         ignore : str or iterable of str
             Columns, features and kinds of findings to leave out, such as "hours".
-        workers : int, "threads" or None
-            Where to run, as in `fit_write`.
-        storage_options : mapping or None
-            Options for fsspec to open `frame` if it is a path, such as credentials.
+        workers, storage_options
+            As for `fit_write`.
 
         Returns
         -------
@@ -282,10 +280,8 @@ class PreprocessorMethods:
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             The new rows; columns of targets may be absent.
-        storage_options : mapping or None
-            Options for fsspec to open `frame` if it is a path, such as credentials.
-        workers, progress
-            As for `fit`.
+        storage_options, workers, progress
+            As for `fit_write`.
 
         Returns
         -------

@@ -229,10 +229,8 @@ class Outputs(torch.nn.Module):
 
         Parameters
         ----------
-        source : Preprocessor or Dataset
-            The new fitted state, with the same targets. Its new classes get new weights; those it lacks are removed.
-        optimizer : torch.optim.Optimizer or None
-            Optimizer of the heads, whose state is extended with zeros. Without it, create a new optimizer.
+        source, optimizer
+            As for `Inputs.extend`.
 
         Raises
         ------

@@ -97,13 +97,6 @@ class Output:
         return replace(output, dtype=dtype.name)
 
 
-def validate_count(number: Any) -> int:
-    """Return `number` if it is an int from 0 to 2**62 - 1."""
-    if type(number) is not int or not 0 <= number < 1 << 62:
-        raise ValueError(f"{str(number)[:40]} is no count")
-    return number
-
-
 ROW_ID = Output("row_id", "int64", ())
 """The first column of every table: the number of each row in the source."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.rows.typed import Amount, read_fields
-from daskprep.storage.arrays import Span, chunk_spans, is_chunk, tail_bytes, validate_count
+from daskprep.storage.arrays import Span, chunk_spans, is_chunk, tail_bytes
 from daskprep.storage.checkpoint import checkpointable
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, byte_view, crc32c
 from daskprep.storage.files import Folder
@@ -376,15 +376,13 @@ def _validate_entry(name: str, entry: Any) -> FileEntry:
     """Return the entry of a file from its JSON list; ValueError if it is invalid."""
     if not isinstance(entry, list) or not 2 <= len(entry) <= (4 if is_chunk(name) else 3):
         raise ValueError(f"{name}: expected size, checksum and number of rows, not {entry!r}")
-    try:
-        file_entry = FileEntry(*map(validate_count, entry))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    if not all(type(number) is int and 0 <= number < 1 << 62 for number in entry):
+        raise ValueError(f"{name}: {str(entry)[:80]} are no counts")
+    file_entry = FileEntry(*entry)
     if file_entry.crc32c >= 1 << 8 * CHECKSUM_BYTES:
         raise ValueError(f"{name}: the checksum {file_entry.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
     # A reader allocates memory for the index of a shard.
-    if file_entry.slots is not None and not (
-        file_entry.slots <= MAX_PART_BLOCKS and tail_bytes(file_entry.slots) <= file_entry.bytes
-    ):
-        raise ValueError(f"{name}: a shard of {file_entry.slots:,} chunks in {file_entry.bytes:,} bytes")
+    slots = file_entry.slots or 0
+    if slots > MAX_PART_BLOCKS or (slots and tail_bytes(slots) > file_entry.bytes):
+        raise ValueError(f"{name}: a shard of {slots:,} chunks in {file_entry.bytes:,} bytes")
     return file_entry

@@ -84,7 +84,8 @@ def find_redundant(
     related = _group(labels, lambda name: np.sort(value_rows[name].rows).tobytes())
     for groups, relation in ((equal, "the same values in every row"), (related, "values correspond one to one")):
         for group in groups:
-            kept = min(group, key=lambda name: (name not in targets, not _is_named(guesses[name], facts[name])))
+            texts = [one for one in group if isinstance(guesses[one].feature, Category) and not facts[one].numbers]
+            kept = min(group, key=lambda name: (name not in targets, name not in texts))
             why = f'repeats {"the target " * (kept in targets)}"{kept}": {relation}'
             left_out = [name for name in group if name not in (kept, *targets, *skips)]
             skips |= {name: skip(f'{why}; to keep it, use redundant="keep"') for name in left_out}
@@ -129,11 +130,6 @@ def _are_labels(guess: Guess, facts: ColumnFacts) -> bool:
     )
     is_frequent = facts.usable >= _MIN_ROWS_PER_LABEL * values and _log_chance(facts)[1] < -_CHANCE
     return is_frequent and (are_codes or isinstance(guess.feature, Binary | Category))
-
-
-def _is_named(guess: Guess, facts: ColumnFacts) -> bool:
-    """Return whether a column is a category of text, not of codes."""
-    return isinstance(guess.feature, Category) and not facts.numbers
 
 
 def _partition_values(

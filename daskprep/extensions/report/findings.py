@@ -282,11 +282,6 @@ def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple
     return strengths
 
 
-def find_leaks(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
-    """Return pairs of a column and the target it predicts."""
-    return [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]
-
-
 def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
     """Return pairs of outputs with equal decoded values."""
     if len(rows) < _MIN_EQUAL_ROWS:
@@ -382,7 +377,7 @@ def summarize_findings(
         column_alerts = list(_find_alerts(facts, column, next(iter(by_split.values()))))
         column_alerts += [("drift", f"is distributed differently in {', '.join(high)}")] * bool(high)
         alerts += [{"kind": kind, "feature": name, "text": text} for kind, text in column_alerts]
-    for name, target in find_leaks(predicted):
+    for name, target in [pair for pair, strength in predicted.items() if strength >= _MIN_LEAKAGE]:
         text = f'alone predicts the target "{target}" in the sampled rows: check that it is known at inference'
         alerts.append({"kind": "leakage", "feature": name, "text": text})
     for name, other in find_equal_outputs(rows, sample.columns):

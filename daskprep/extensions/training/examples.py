@@ -127,7 +127,10 @@ def is_encoded(data: Any) -> bool:
 
 def process_examples(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
     """Return processed examples, as a list or collated."""
-    examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(_count_rows(batch))]
+    column = batch
+    while isinstance(column, Mapping | tuple):
+        column = next(iter(column.values() if isinstance(column, Mapping) else column))
+    examples = batch if isinstance(batch, list) else [_select_row(batch, row) for row in range(len(column))]
     for processor in processors:
         examples = [processor(example) for example in examples]
     return examples if as_list else default_collate(examples)
@@ -156,12 +159,6 @@ def _select_row(batch: Any, row: int) -> Any:
     if isinstance(batch, Mapping):
         return {name: _select_row(value, row) for name, value in batch.items()}
     return tuple(_select_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
-
-
-def _count_rows(batch: Any) -> int:
-    while isinstance(batch, Mapping | tuple):
-        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
-    return len(batch)
 
 
 class PreparedData:

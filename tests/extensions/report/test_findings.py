@@ -18,7 +18,6 @@ from daskprep.extensions.report.findings import (
     ClassTally,
     RowSample,
     associate,
-    find_leaks,
     measure_drift,
     score_predictors,
 )
@@ -216,7 +215,7 @@ def test_skew_alert_suggests_a_suitable_normalization(tmp_path, values, text):
 @pytest.mark.parametrize("rows", [1, 2, 20, 60])
 def test_few_rows_raise_no_leakage_alert(dataset_with_alerts, rows):
     few = sampled(dataset_with_alerts)[:rows][["noise", "gaps", "ids", "target"]]
-    assert find_leaks(score_predictors(few, ["target"])) == []
+    assert max(score_predictors(few, ["target"]).values()) < 0.95
 
 
 def test_duplicates_are_an_alert_unless_oversampled(tmp_path):
