@@ -452,7 +452,7 @@ def test_hidden_layer_of_wrong_width_raises():
     frame = pd.DataFrame({"x": [1.0, 2.0], "y": [1.0, 3.0]})
     outputs = Outputs(dp.Preprocessor({"x": "number", "y": "number"}, targets="y").fit(frame), in_features=4)
     for call in (outputs, lambda hidden: outputs.loss(hidden, torch.zeros(2))):
-        with pytest.raises(ConfigError, match=r"has the shape \(2, 5\), not \(rows, 4\): set in_features"):
+        with pytest.raises(ConfigError, match=r"has the shape \(2, 5\), not \(rows, in_features=4\)"):
             call(torch.zeros(2, 5))
 
 

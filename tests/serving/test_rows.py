@@ -475,7 +475,7 @@ def test_objects_that_are_not_rows_raise() -> None:
     prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
     encoder = Encoder(prep.to_dict())
     for rows, message in (
-        (None, "a NoneType is not a row: pass a mapping of columns to values, or a list"),
+        (None, "a NoneType is not a row: pass a mapping, or a list"),
         (pd.DataFrame({"x": [1]}), "a DataFrame is not a row"),
         ("x", "row 0 is a str: pass a mapping"),
         ([{"x": 1}, None], "row 1 is a NoneType"),

@@ -114,7 +114,7 @@ def test_every_altered_byte_raises(compression: Compression) -> None:
     for position in range(len(chunk)):
         altered = bytearray(chunk)
         altered[position] ^= 1 << position % 8
-        with pytest.raises(CorruptDatasetError, match='output "review": a chunk has the checksum'):
+        with pytest.raises(CorruptDatasetError, match='output "review": a chunk was altered, by its checksum'):
             decode_chunk(altered, output, BLOCK, compression)
 
 
@@ -144,9 +144,9 @@ def test_inconsistent_header_raises(position: int) -> None:
     output = Output("x", "uint16", (300,))
     content = bytearray(encode_chunk(np.zeros((BLOCK, 300), "uint16"), BLOCK, "lz4")[:-4])
     struct.pack_into("<I", content, position, 0x7FFFFFF0)
-    with pytest.raises(CorruptDatasetError, match=r"a chunk has .* bytes where|cannot be decompressed"):
+    with pytest.raises(CorruptDatasetError, match=r"a chunk has .* bytes instead of|cannot be decompressed"):
         decode_chunk(sealed(bytes(content)), output, BLOCK, "lz4")
-    with pytest.raises(CorruptDatasetError, match="a chunk has .* bytes where"):
+    with pytest.raises(CorruptDatasetError, match="a chunk has .* bytes instead of"):
         decode_chunk(sealed(b"short"), output, BLOCK, "lz4")
 
 

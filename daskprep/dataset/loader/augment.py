@@ -345,7 +345,9 @@ def check_augment(
         names = key if isinstance(key, tuple) else (key,)
         for name in names:
             if name not in outputs:
-                raise ConfigError(f'augment: no output "{name}" ({", ".join(outputs)}).{did_you_mean(name, outputs)}')
+                raise ConfigError(
+                    f'augment: "{name}" is not an output ({", ".join(outputs)}).{did_you_mean(name, outputs)}'
+                )
         images = [name for name in names if name not in regions]
         _check_same_size({name: row[1] for name in images if (row := rows[name]) is not None})
         steps = tuple(value) if isinstance(value, (list, tuple)) else (value,)
@@ -500,7 +502,7 @@ def _transform_rows(
     for name in images:
         if len(sizes := {tuple(image.shape) for image in results[name]}) > 1:
             raise ConfigError(
-                f'augment: "{name}": {transform!r} returned images of sizes {sorted(sizes)[:2]}: add a Resize'
+                f'augment: "{name}": {transform!r} returned images of different sizes, {sorted(sizes)[:2]}: add Resize'
             )
     return {name: torch.stack(parts) for name, parts in results.items()}
 
@@ -541,9 +543,7 @@ def _call_function(name: str, function: Step, values: torch.Tensor, key: int) ->
 def _image_shape(step: Augmentation, shape: Shape) -> Shape:
     """Return (channels, height, width), or raise ConfigError."""
     if len(shape) != 3:
-        raise ConfigError(
-            f"{step}: rows have the shape {list(shape)}: expected channels, height and width, or pass a function"
-        )
+        raise ConfigError(f"{step}: rows have the shape {list(shape)}: expected images, or pass a function of a tensor")
     return shape
 
 

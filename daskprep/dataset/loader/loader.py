@@ -264,7 +264,7 @@ class Loader(BatchIterator):
         option = f"group_by_length={column!r}"
         self._grouped_padding = find_padding(self.split, column, option, expand=self.expand)
         if not self.shuffle or pack is not None:
-            other = "shuffle=False" if pack is None and self.overfit_batches is None else "overfit_batches or pack"
+            other = "pack" if pack else "shuffle=False" if self.overfit_batches is None else "overfit_batches"
             raise ConfigError(f"{option} cannot be used together with {other}: it changes the order of rows")
         if self.batch_size % self.streams:
             raise ConfigError(

@@ -278,7 +278,9 @@ class Pipeline:
                 yield window
                 del window, pending
                 if self._getpid() != self._process:
-                    raise RuntimeError("this iteration was started in another process: start a new one in this process")
+                    raise RuntimeError(
+                        "this iteration was started in another process: start a new iteration in this one"
+                    )
 
     def close(self) -> None:
         """Stop the threads, close the source, and return the memory to `buffers`; a forked process does not."""

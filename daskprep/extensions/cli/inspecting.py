@@ -6,8 +6,8 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,16 +37,7 @@ _FORMATS_BY_SUFFIX: dict[str, RowFormat] = {"": "csv", ".csv": "csv", ".json": "
 @options.fold
 @options.trusted
 @options.storage
-def inspect(
-    dataset: str,
-    *,
-    fold: int | None,
-    as_json: bool,
-    page: str | None,
-    base_dir: str | None,
-    trusted: bool,
-    storage_options: Mapping[str, Any] | None,
-) -> None:
+def inspect(dataset: str, *, as_json: bool, page: str | None, **open_options: Any) -> None:
     """Show the contents of a DATASET: rows, splits, outputs, vocabularies and missing values.
 
     \b
@@ -59,11 +50,9 @@ def inspect(
     """
     if as_json and page is not None:
         raise click.UsageError("use --json or --html, not both")
-    allow_folded = not as_json and page is None
-    open_options = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
-    opened = options.open_dataset(dataset, fold=fold, allow_folded=allow_folded, **open_options)
+    opened = options.open_dataset(dataset, allow_folded=not as_json and page is None, **open_options)
     if page is not None:
-        _write_report(opened, page, storage_options)
+        _write_report(opened, page, open_options["storage_options"])
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -90,14 +79,7 @@ def _write_report(dataset: dp.Dataset, page: str, storage_options: Mapping[str, 
 @options.fold
 @options.trusted
 @options.storage
-def report(
-    dataset: str,
-    *,
-    output: str | None,
-    fold: int | None,
-    trusted: bool,
-    storage_options: Mapping[str, Any] | None,
-) -> None:
+def report(dataset: str, *, output: str | None, **open_options: Any) -> None:
     """Write the report of a DATASET: one HTML file with the distribution of each feature, which needs no network.
 
     \b
@@ -108,10 +90,8 @@ def report(
         if "://" in dataset:
             raise click.UsageError("use -o FILE: the report of a URL has no default path")
         output = f"{dataset.rstrip('/').removesuffix('.dp')}.html"
-    opened = options.open_dataset(
-        dataset, fold=fold, allow_folded=False, storage_options=storage_options, trusted=trusted
-    )
-    _write_report(opened, output, storage_options)
+    opened = options.open_dataset(dataset, allow_folded=False, **open_options)
+    _write_report(opened, output, open_options["storage_options"])
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
@@ -198,7 +178,7 @@ def check(
     columns: Sequence[str],
     ignore: Sequence[str],
     read_options: Mapping[str, Any],
-    on_workers: Callable[..., AbstractContextManager[None]],
+    on_workers: options.OnWorkers,
     storage_options: Mapping[str, Any] | None,
 ) -> int:
     """Compare the rows of the files NEW with the rows of the fit of STATE.
@@ -256,15 +236,7 @@ def _choose_format(kind: RowFormat | None, output: str | None) -> tuple[RowForma
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
 def predict(
-    state: str,
-    outputs: str,
-    *,
-    probabilities: bool,
-    top_k: int | None,
-    threshold: float,
-    no_logits: bool,
-    kind: RowFormat | None,
-    output: str | None,
+    state: str, outputs: str, *, no_logits: bool, kind: RowFormat | None, output: str | None, **prediction_options: Any
 ) -> None:
     """Convert the OUTPUTS of a model for the targets of STATE to labels, tokens and numbers in their original units.
 
@@ -290,9 +262,7 @@ def predict(
     except (ValueError, EOFError) as error:
         # NumPy's message proposes to load the file as a pickle, which would run code from it.
         raise ConfigError(f"{outputs} has no arrays of numpy.save or numpy.savez: save the outputs by one") from error
-    frame = _open_preprocessor(state).predictions(
-        arrays, logits=not no_logits, threshold=threshold, top_k=top_k, probabilities=probabilities
-    )
+    frame = _open_preprocessor(state).predictions(arrays, logits=not no_logits, **prediction_options)
     write_rows([pa.Table.from_pandas(frame, preserve_index=False)], kind, output)
 
 
@@ -308,13 +278,12 @@ def predict(
 def decode(
     dataset: str,
     *,
-    fold: int | None,
     split: str,
     rows: int | None,
     columns: Sequence[str],
     kind: RowFormat | None,
     output: str | None,
-    storage_options: Mapping[str, Any] | None,
+    **open_options: Any,
 ) -> None:
     """Print the rows of a DATASET as human-readable values.
 
@@ -327,11 +296,12 @@ def decode(
     line. In CSV, lists are JSON. Images and audio are printed as paths or sizes; Parquet contains their bytes.
     """
     kind, output = _choose_format(kind, output)
-    opened = options.open_dataset(dataset, fold=fold, allow_folded=False, storage_options=storage_options)
+    opened = options.open_dataset(dataset, allow_folded=False, **open_options)
     from daskprep.extensions.cli.row_files import decode_tables, write_rows
 
     chosen = opened[split if split in opened else options.SPLIT_NAMES.get(split.lower(), split)]
     is_cut = rows is None and output is None and sys.stdout.isatty() and len(chosen) > _TERMINAL_ROWS
-    write_rows(decode_tables(chosen, columns, _TERMINAL_ROWS if is_cut else rows), kind, output, storage_options)
+    tables = decode_tables(chosen, columns, _TERMINAL_ROWS if is_cut else rows)
+    write_rows(tables, kind, output, open_options["storage_options"])
     if is_cut:
         click.echo(f"{_TERMINAL_ROWS} of {len(chosen):,} rows: --rows {len(chosen)} prints all of them", err=True)

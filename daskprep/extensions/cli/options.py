@@ -7,9 +7,9 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import click
 
@@ -27,6 +27,7 @@ _READ_OPTIONS = (
 _FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+OnWorkers: TypeAlias = Callable[..., AbstractContextManager[None]]
 
 
 def _read_storage_options(
@@ -221,7 +222,7 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
     """Open a dataset, or one fold of it."""
     check_paths(path, "dataset")
     if "://" not in path and Path(path).is_file():
-        raise ConfigError(f"{path} is a file, not a dataset: daskprep preprocess {path} writes one")
+        raise ConfigError(f"{path} is a file, not a dataset: see daskprep infer {path}, and daskprep preprocess")
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
         if fold is not None:

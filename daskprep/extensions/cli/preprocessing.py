@@ -6,10 +6,9 @@ import re
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,13 +37,10 @@ if TYPE_CHECKING:
 def infer(
     data: Sequence[str],
     *,
-    targets: Sequence[str],
-    style: Literal["network", "linear", "trees"] | None,
-    redundant: Literal["skip", "keep"],
     read_options: Mapping[str, Any],
-    on_workers: Callable[..., AbstractContextManager[None]],
+    on_workers: options.OnWorkers,
     storage_options: Mapping[str, Any] | None,
-    progress: bool | None,
+    **inferring: Any,
 ) -> None:
     """Guess the feature types of the columns of DATA from all rows, and print a configuration.
 
@@ -59,8 +55,8 @@ def infer(
 
     with on_workers(options.one_or_list(data), storage_options=storage_options, **read_options):
         source = as_source(options.one_or_list(data), storage_options=storage_options, **read_options)
-        inferred = dp.infer_features(source, targets=targets, style=style, redundant=redundant, progress=progress)
-    click.echo(_as_yaml(inferred, targets), nl=False)
+        inferred = dp.infer_features(source, **inferring)
+    click.echo(_as_yaml(inferred, inferring["targets"]), nl=False)
 
 
 def _as_yaml(inferred: InferredFeatures, targets: Sequence[str]) -> str:
@@ -118,11 +114,11 @@ def preprocess(
     sample_size: int | None,
     memory: int | None,
     targets: Sequence[str],
-    style: Literal["network", "linear", "trees"] | None,
-    redundant: Literal["skip", "keep"],
+    style: str | None,
+    redundant: str,
     weight: str | None,
     read_options: Mapping[str, Any],
-    on_workers: Callable[..., AbstractContextManager[None]],
+    on_workers: options.OnWorkers,
     skip_save: bool,
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
@@ -164,7 +160,8 @@ def preprocess(
 
     read_options = {**read_options, "storage_options": storage_options}
     with on_workers(rows, memory, **read_options):
-        prep = _make_preprocessor(config, rows, targets, style, redundant, weight, read_options, progress)
+        inferring = {"targets": targets, "style": style, "redundant": redundant}
+        prep = _make_preprocessor(config, rows, weight, read_options, progress, inferring)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         split = prep._resolve_split(rows)
@@ -231,31 +228,27 @@ def _default_output(rows: Any) -> str | None:
 def _make_preprocessor(
     config: str,
     rows: Any,
-    targets: Sequence[str],
-    style: Literal["network", "linear", "trees"] | None,
-    redundant: Literal["skip", "keep"],
     weight: str | None,
     read_options: Mapping[str, Any],
     progress: bool | None,
+    inferring: Mapping[str, Any],
 ) -> dp.Preprocessor:
     """Return the Preprocessor of a file, "-", or "auto"."""
     if config == "auto":
         from daskprep.sources import as_source
 
-        source = as_source(rows, **read_options)
-        inferred = dp.infer_features(source, targets=targets, style=style, redundant=redundant, progress=progress)
+        targets = inferring["targets"]
+        inferred = dp.infer_features(as_source(rows, **read_options), progress=progress, **inferring)
         for name in targets:
             if (positive := getattr(inferred[name], "positive", None)) is not None:
                 line = f'target "{name}": {positive!r} is taken as the positive label; to choose, set its "positive"'
                 print_message("warning", f"{line} in the configuration that daskprep infer writes")
         features = {name: feature for name, feature in inferred.items() if name != weight}
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
-    if style is not None:
-        raise click.UsageError('--style is for "auto": in a configuration, set the parameters of each feature')
-    if redundant != "skip":
-        raise click.UsageError('--redundant is for "auto": in a configuration, list the features to use')
-    if targets:
-        raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
+    for option, default in (("targets", ()), ("style", None), ("redundant", "skip")):
+        if inferring[option] != default:
+            flag = option.removesuffix("s")
+            raise click.UsageError(f'--{flag} is for "auto": in a configuration, set parameters and output_features')
     # A string would be parsed as YAML unless it ends like the name of a file.
     config_source = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
     if config == "-" and not str(config_source).strip():

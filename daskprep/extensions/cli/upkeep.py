@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -57,7 +56,7 @@ def repair(
     *,
     trusted: bool,
     read_options: Mapping[str, Any],
-    on_workers: Callable[..., AbstractContextManager[None]],
+    on_workers: options.OnWorkers,
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
 ) -> None:
@@ -104,13 +103,12 @@ def cache(
     *,
     splits: Sequence[str],
     columns: Sequence[str],
-    base_dir: str | None,
-    trusted: bool,
+    cache_dir: str | None,
+    cache_limit: int | None,
     clear: bool,
-    on_workers: Callable[..., AbstractContextManager[None]],
-    storage_options: Mapping[str, Any] | None,
+    on_workers: options.OnWorkers,
     progress: bool | None,
-    **cache_options: Any,
+    **open_options: Any,
 ) -> None:
     """Decode the images and audio of a DATASET into a cache, so that the first epoch is as fast as later ones.
 
@@ -122,7 +120,7 @@ def cache(
 
     With --cache-dir, pass the same cache_dir to loaders.
     """
-    opened = options.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
+    opened = options.open_dataset(dataset, **open_options)
     if clear:
         opened.clear_cache()
         return
@@ -131,6 +129,7 @@ def cache(
             f"{opened.url} has no images or audio that are decoded while loading: there is nothing to cache"
         )
     with on_workers(None), resumable():
-        opened.cache_media(splits=splits or None, columns=columns or None, progress=progress, **cache_options)
+        limits = {"cache_dir": cache_dir, "cache_limit": cache_limit, "progress": progress}
+        opened.cache_media(splits=splits or None, columns=columns or None, **limits)
     if progress is None:
         click.echo(f"{', '.join(columns or (one.name for one in opened.layout.cells))}: decoded and cached")

@@ -34,7 +34,7 @@ def make_plot(dataset: Dataset, name: str | None = None, split: str | None = "tr
     if not columns:
         known = dict.fromkeys(one for column in all_columns for one in (column.name, column.output.name))
         raise ConfigError(
-            f'{dataset.url} has no "{name}".{did_you_mean(name, known)} Features are: {", ".join(dataset.features)}'
+            f'{dataset.url} has no feature "{name}".{did_you_mean(name, known)} It has: {", ".join(dataset.features)}'
         )
     splits = list(dataset.splits.values()) if split is None else [dataset[split]]
     summaries = gather(splits, columns)

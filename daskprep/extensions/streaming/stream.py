@@ -161,7 +161,7 @@ class Stream(BatchIterator):
         self._resolve_ranks()
         if epochs is None and self.drop_last and self._rows < batch_size:
             raise ConfigError(
-                f"{self._rows:,} rows do not fill a batch of {batch_size:,}, which drop_last drops: use a smaller one"
+                f"{self._rows:,} rows fill no batch of {batch_size:,}, so drop_last drops all: use a smaller batch_size"
             )
         self._first_epoch = 0
         self._losses: dict[int, LossCounts] = {}  # of the partitions encoded so far

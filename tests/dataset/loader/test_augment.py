@@ -294,7 +294,7 @@ def test_single_augmentation_becomes_tuple():
         ({"photo": dp.RandomCrop(4, 4, padding=-1)}, "padding=-1"),
         ({"photo": dp.RandomCrop(15, 10, padding=1)}, "12 x 10 pixels are too small.*padding=2"),
         ({"photo": [dp.RandomCrop(8, 8), dp.RandomCrop(9, 8)]}, "8 x 8 pixels are too small"),
-        ({"photo": dp.MeanSubtraction([0.5])}, "mean has 1 numbers.*3 channels"),
+        ({"photo": dp.MeanSubtraction([0.5])}, "mean=.*expected a number for each of 3 channels"),
         ({"photo": dp.MeanSubtraction(0.5)}, "mean=0.5: expected a number for each"),
         ({"photo": dp.MeanSubtraction("abc")}, "mean='abc'"),
         ({"photo": dp.MeanSubtraction([124, 117, 104])}, "divide means of bytes by 255"),

@@ -331,7 +331,7 @@ def test_group_by_length_with_oversampling(train, rows, tmp_path):
         ({"batch_tokens": 99, "trim": True}, "batch_tokens=99 needs trim=True and group_by_length="),
         ({"batch_tokens": 99, "group_by_length": "review"}, "batch_tokens=99 needs trim=True and group_by_length="),
         ({"batch_tokens": 0}, "batch_tokens=0: expected an integer from 1"),
-        ({"trim": True, "columns": ["x"]}, "no output of the batches has padded rows"),
+        ({"trim": True, "columns": ["x"]}, "no output has padded rows"),
         ({"trim": "yes"}, "trim='yes': expected True or False"),
         ({"pad_to_multiple_of": 8}, "pad_to_multiple_of=8 needs trim=True"),
         ({"pad_to_multiple_of": 0, "trim": True}, "pad_to_multiple_of=0: expected an integer from 1"),

@@ -444,9 +444,7 @@ def test_augmentation_does_not_depend_on_ranks(lazy):
     assert any((first[row] != second[row]).any() for row in first)
 
 
-@pytest.mark.parametrize(
-    "options", [{"cache": "yes"}, {"cache_dir": 3}, {"cache_limit": "10GB"}, {"augment": {"x2": 1}}]
-)
+@pytest.mark.parametrize("options", [{"cache": "yes"}, {"cache_limit": "10GB"}, {"augment": {"x2": 1}}])
 def test_invalid_cache_options_raise(lazy, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         lazy.loader(48, **options)
