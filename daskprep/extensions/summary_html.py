@@ -65,18 +65,7 @@ def describe(
     targets: Collection[str] = (),
     sample: float | None = None,
 ) -> Description:
-    """Return a summary with a row per feature.
-
-    Examples
-    --------
-    >>> from daskprep.features import Category, Number
-    >>> print(describe({"price": Number(normalization="iq"), "city": Category()}, {}).text())
-    2 features, not fitted
-    no split: all rows are for training
-    feature  type      parameters
-    price    number    normalization='iq'
-    city     category
-    """
+    """Return a summary with a row per feature."""
     states = list(learned.values())
     # Columns with the same cell in each row are left out: the line above has it.
     varies = (

@@ -30,18 +30,6 @@ class Folder:
     Names of files are relative to the folder and may contain "/". All methods may be called from several threads and
     processes concurrently. A Folder may be pickled. The pickle includes the storage options with their credentials,
     which `url`, `repr` and messages never show.
-
-    Examples
-    --------
-    >>> from daskprep.storage import Folder
-    >>> folder = Folder.open("memory://a-folder-of-its-own")
-    >>> folder.write("train/table/part-00000.parquet", b"PAR1", b"...")
-    7
-    >>> folder.sizes()
-    {'train/table/part-00000.parquet': 7}
-    >>> (folder / "train").read("table/part-00000.parquet", 0, 4)
-    b'PAR1'
-    >>> folder.remove_all()
     """
 
     url: str  # the path or URL without credentials, for messages

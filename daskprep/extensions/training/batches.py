@@ -43,25 +43,8 @@ class Batches:
     """Batches of a source after processors, group processors and `collate`.
 
     An iteration starts with its first batch and not with `iter`, because trainers create iterators that they never use.
-
-    Parameters
-    ----------
-    source : BatchSource
-        A loader or a stream.
-    processors : sequence of callable
-        Functions from a batch to a batch.
-    groups : sequence of callable
-        Functions from an iterator of batches to an iterator of batches.
-    collate : callable or None
-        Function from a batch to the value to yield.
-    epoch : int or None
-        Epoch of the source that every iteration yields; None: the next epoch each time.
-    limit : int or None
-        Number of batches in an iteration.
-    keep_groups : bool
-        Whether states include the states of group processors.
-    counter : callable or None
-        Returns the number of batches that a trainer has consumed so far; None: all yielded batches count as consumed.
+    Every iteration yields `epoch`, or the next one if it is None, up to `limit` batches. `counter` returns the number
+    of batches that a trainer has consumed; without it, all yielded batches count.
     """
 
     def __init__(
@@ -151,12 +134,7 @@ class Batches:
     def state_dict(self, *, ended: bool = False, ahead: int = 0) -> dict[str, Any]:
         """Return the state after the last batch that the trainer consumed.
 
-        Parameters
-        ----------
-        ended : bool
-            Whether a trainer has ended this iteration: then the next epoch follows if all batches were consumed.
-        ahead : int
-            Number of batches that a trainer prefetches.
+        If it has `ended` the iteration and consumed all batches, the next epoch follows; it prefetches `ahead` batches.
         """
         if not self._yielded_since_resume:
             return self._take_snapshot().state
