@@ -38,6 +38,7 @@ _REMEDIES = {
 }
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
+_LOCKS = Path("/proc/locks")
 _LOCK_WARNING_SECONDS = 10.0  # of waiting, until a warning
 _NO_LOCKS_ERRNOS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _PREALLOCATED_DIVISOR = 8  # preallocated files take at most 1/8 of the descriptors of a process
@@ -447,7 +448,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
     try:
         portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
     except AlreadyLocked:
-        timer = threading.Timer(_LOCK_WARNING_SECONDS, _warn_of_waiting, [folder])
+        timer = threading.Timer(_LOCK_WARNING_SECONDS, _warn_of_waiting, [descriptor, folder])
         timer.daemon = True
         timer.start()
         try:
@@ -460,8 +461,16 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
             timer.cancel()
 
 
-def _warn_of_waiting(folder: Path) -> None:
-    warn(f"{folder} is locked by another process, which writes there: waiting for it; press Ctrl-C to stop")
+def _warn_of_waiting(descriptor: int, folder: Path) -> None:
+    """Warn that another process, named by its id on Linux, has locked `folder`."""
+    holder = "another process or thread"
+    with suppress(OSError):
+        inode = os.fstat(descriptor).st_ino
+        # 1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF
+        for lock in map(str.split, _LOCKS.read_text().splitlines()):
+            if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}"):
+                holder = f"process {lock[4]}"
+    warn(f"{folder} is locked by {holder}, which writes there: waiting until it is done; press Ctrl-C to stop")
 
 
 def _release_lock(descriptor: int) -> None:

@@ -545,7 +545,7 @@ def test_waiting_for_lock_warns_with_owner(tmp_path: Path, monkeypatch: pytest.M
         holding.wait(60)
         with folder.lock():
             pass
-    assert re.search(f"{re.escape(str(tmp_path))} is locked by another process, .*Ctrl-C to stop", messages[0])
+    assert re.search(f"{re.escape(str(tmp_path))} is locked by process [0-9]+, .*Ctrl-C to stop", messages[0])
 
 
 def test_lock_of_folder_recreated_while_waiting(tmp_path: Path) -> None:
