@@ -129,7 +129,12 @@ def cache(
             f"{opened.url} has no images or audio that are decoded while loading: there is nothing to cache"
         )
     with on_workers(None), resumable():
-        limits = {"cache_dir": cache_dir, "cache_limit": cache_limit, "progress": progress}
-        opened.cache_media(splits=splits or None, columns=columns or None, **limits)
+        opened.cache_media(
+            splits=splits or None,
+            columns=columns or None,
+            cache_dir=cache_dir,
+            cache_limit=cache_limit,
+            progress=progress,
+        )
     if progress is None:
         click.echo(f"{', '.join(columns or (one.name for one in opened.layout.cells))}: decoded and cached")
