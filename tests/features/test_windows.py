@@ -360,3 +360,28 @@ def test_windows_of_times_have_the_seconds_to_other_rows(seed, partitions):
     daily = dp.Timeseries(window_size=2, step="1D", **options)
     found = np.asarray(dp.Preprocessor({"w": daily}).fit(frame).encode(rows)["w"])
     assert (found[:, 1] == 0).all()
+
+
+@pytest.mark.filterwarnings("ignore:information is lost", "ignore:the times of")
+def test_a_planted_future_number_is_in_no_earlier_row(tmp_path):
+    frame = make_rows(4, 200).dropna().reset_index(drop=True)
+    planted = frame.assign(load=frame["load"].where(frame.index != 120, 1e6))
+    series = {"column": "load", "time": "at", "group_by": "shop"}
+    features = {
+        "rows": dp.Timeseries(window_size=8, **series),
+        "days": dp.Timeseries(window_size=8, step="1D", **series),
+        "span": dp.Timeseries(window_size="9D", statistics=STATISTICS, **series),
+        "lags": dp.Timeseries(lags=[0, 2], window_size=4, shift=1, statistics=STATISTICS, **series),
+    }
+    prep = dp.Preprocessor(features, split=dp.DatetimeSplit("at", (0.4, 0.2, 0.4))).fit(planted, progress=False)
+    stored = []
+    for name, rows in {"plain": frame, "planted": planted}.items():
+        dataset = prep.write(dd.from_pandas(rows, npartitions=3), tmp_path / f"{name}.dp", progress=False)
+        stored.append([dataset[split].read(["row_id", *features]) for split in dataset])
+    changed = {name: set() for name in features}
+    for one, other in zip(*stored, strict=True):
+        for name in features:
+            differs = ~((one[name] == other[name]) | (np.isnan(one[name]) & np.isnan(other[name]))).all(axis=1)
+            changed[name] |= set(one["row_id"][differs].tolist())
+    assert all(changed.values())
+    assert min(map(min, changed.values())) == 120
