@@ -117,7 +117,12 @@ WINDOWS = {
     "group_by": st.sampled_from([None, "group"]),
 }
 OWN_PARAMETERS: dict[Callable[..., dp.Feature], dict[str, st.SearchStrategy[Any]]] = {
-    LAST_ROWS: WINDOWS,
+    LAST_ROWS: WINDOWS
+    | {
+        "shift": st.integers(0, 2),
+        "lags": st.sampled_from([None, None, [0, 2]]),
+        "statistics": st.sampled_from([None, None, ["mean", "min", "max", "count", "last", "since"]]),
+    },
     NEXT_ROWS: WINDOWS,
     dp.Embedding: {"function": st.just(f"{__name__}.embed"), "size": st.just(2), "cache_dir": st.just(CACHE)},
     dp.Binary: {
