@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import json
 import numbers
 import pprint
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -32,12 +33,12 @@ class Estimator:
         if not parameters.keys() <= getattr(cls.__init__, "__annotations__", {}).keys():  # signatures are slow
             known = inspect.signature(cls.__init__).parameters
             if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
-                check_names(cls.__name__, parameters, [name for name in known if name != "self"])
+                check_names(cls.__name__, parameters, list(_defaults(cls)))
         return super().__new__(cls)
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        return sorted(name for name in inspect.signature(cls.__init__).parameters if name != "self")
+        return sorted(_defaults(cls))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with `deep`, parameters of estimators among them too, as "split__seed"."""
@@ -66,7 +67,7 @@ class Estimator:
         return [name for name in super().__dir__() if hasattr(self, name)]  # without methods that need targets
 
     def __repr__(self) -> str:
-        defaults = {name: one.default for name, one in inspect.signature(type(self).__init__).parameters.items()}
+        defaults = _defaults(type(self))
         indent, texts = len(type(self).__name__) + 1, []
         for name, value in self.get_params(deep=False).items():
             text = pprint.pformat(value, width=_MAX_LINE - indent - len(name), compact=True, sort_dicts=False)
@@ -94,6 +95,15 @@ class Estimator:
             target_tags=utils.TargetTags(required=False),
             transformer_tags=utils.TransformerTags() if is_transformer else None,
         )
+
+
+def _find_defaults(cls: Any) -> Mapping[str, Any]:
+    """Return the defaults of the parameters of a constructor, by name."""
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {one.name: one.default for one in parameters if one.name != "self"}
+
+
+_defaults: Callable[[Any], Mapping[str, Any]] = functools.cache(_find_defaults)
 
 
 def clone(value: Any) -> Any:

@@ -26,6 +26,9 @@ class Group:
     outputs: tuple[Output, ...]
     is_cached: bool = False  # whether decoded blocks of media are cached in memory and on disk
 
+    def __hash__(self) -> int:
+        return hash(self.outputs[0].name)  # that of a thousand outputs takes longer than a lookup
+
     @property
     def name(self) -> str:
         """Name of the first output."""

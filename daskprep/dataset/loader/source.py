@@ -298,9 +298,10 @@ class FileBlocks:
             table = read_table(split.dataset.files.folder, split.block(names[0], number), scalars)
             columns = {output.name: column_array(table, output) for output in scalars}
         for group in self._packed:
+            target = targets[group]
             for column_index, output in enumerate(group.outputs):
                 column = columns[output.name][rows.start - table_rows.start : rows.stop - table_rows.start]
-                targets[group][: len(column), column_index] = column
+                target[: len(column), column_index] = column
 
 
 class SlotPool:
