@@ -48,7 +48,9 @@ class _WithTargets:
         if prep is None:
             return self._method
         if not prep._target_names:
-            raise AttributeError("no feature is a target: use Preprocessor(features, targets=[...])")
+            raise AttributeError(
+                f"{self._method.__name__}: no feature is a target: use Preprocessor(features, targets=[...])"
+            )
         return self._method.__get__(prep, owner)
 
 

@@ -34,7 +34,7 @@ _MIN_FILE_ROWS = 256
 _MIN_FILE_BYTES = 4_000_000
 # Reading a row group requires the footer of the table, which describes all of them, column by column.
 MAX_PART_BLOCKS = 256
-_MAX_FOOTER_COLUMNS = 4096
+_WIDE_COLUMNS, _MAX_FOOTER_COLUMNS = 128, 4096
 _MAX_DEFAULT_BLOCK_ROWS = 1 << 20
 _MAX_BLOCK_ROWS = 1 << 24
 
@@ -102,7 +102,8 @@ class Layout:
         block_rows = int(block_rows)
         row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
         part_blocks = max(1, min(MAX_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
-        part_blocks = min(part_blocks, max(1, _MAX_FOOTER_COLUMNS // max(1, sum(not one.shape for one in outputs))))
+        if (columns := sum(output.is_scalar for output in outputs)) > _WIDE_COLUMNS:
+            part_blocks = min(part_blocks, max(1, _MAX_FOOTER_COLUMNS // columns))
         if sharded:  # the index of every shard has room for `part_blocks` chunks, also in a small dataset
             part_blocks = min(part_blocks, max(1, -(-max(rows.values(), default=0) // block_rows)))
         return cls(outputs, _sort_splits(rows), block_rows, part_blocks, compression, sharded)

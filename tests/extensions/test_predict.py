@@ -379,7 +379,7 @@ def test_invalid_arguments_raise(table, prep, net):
         prep.predict(table.drop(columns="price"), net)
     with pytest.raises(AttributeError, match="predict") as caught:
         dp.Preprocessor({"price": "number"}).fit(table).predict(table, net)
-    assert "targets=" in str(caught.value.__cause__)
+    assert "targets=" in str(caught.value)
     with pytest.raises(ConfigError, match="there is nothing to predict from"):
         dp.Preprocessor({"days": "number"}, targets="days").fit(table).predict(table, net)
 

@@ -153,7 +153,7 @@ def test_shard_layout_has_smaller_blocks() -> None:
     assert "sharded" not in chunks.to_dict()
 
 
-@pytest.mark.parametrize(("columns", "part_blocks"), [(100, 40), (1000, 4), (5000, 1)])
+@pytest.mark.parametrize(("columns", "part_blocks"), [(200, 20), (1000, 4), (5000, 1)])
 def test_footers_of_wide_tables_describe_few_columns(columns: int, part_blocks: int) -> None:
     outputs = [Output(f"c{i}", "float32") for i in range(columns)]
     made = Layout.choose(outputs, {"train": 20_000}, block_rows=256, compression="lz4")

@@ -27,7 +27,7 @@ class Group:
     is_cached: bool = False  # whether decoded blocks of media are cached in memory and on disk
 
     def __hash__(self) -> int:
-        return hash(self.outputs[0].name)  # that of a thousand outputs takes longer than a lookup
+        return hash(self.outputs[0].name)  # hashing a thousand outputs takes longer than a lookup
 
     @property
     def name(self) -> str:
