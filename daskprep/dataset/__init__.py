@@ -1,4 +1,8 @@
-"""Open datasets: splits as arrays, tables and lazy arrays, the fitted state, and checks for damaged files."""
+"""Open datasets, and what writes and loads them.
+
+In: the folder of a dataset, or rows to write. Out: splits as arrays, tables, lazy arrays and batches, the fitted
+state, and the damage that checks find. `writing` writes, `loader` streams to torch, and `methods` opens extensions.
+"""
 
 from __future__ import annotations
 

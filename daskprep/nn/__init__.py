@@ -1,4 +1,8 @@
-"""Model glue for torch: batches to one tensor of inputs, and heads with losses for the targets."""
+"""Model glue for torch: batches to one tensor of inputs, and heads with losses for the targets.
+
+In: a fitted Preprocessor or a dataset, then batches of its loader. Out: modules. They hold sizes and scales of the
+state and no rows.
+"""
 
 from __future__ import annotations
 

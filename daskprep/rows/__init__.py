@@ -1,6 +1,7 @@
 """Parsers, encoders and decoders of single cells, which need only the standard library and NumPy.
 
-`daskprep.serving` runs on these modules; encoders of columns import the same rules, patterns and constants.
+In: a saved state and the cells of a row. Out: its arrays, or labels for the outputs of a model. `daskprep.serving`
+runs on these modules; encoders of columns import the same rules, patterns and constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Sources of rows: frames, Arrow tables and streams, and files, each as an ordered list of partitions."""
+"""Sources of rows: frames, Arrow tables and streams, and files, each as an ordered list of partitions.
+
+In: what a user passes as data. Out: partitions as Arrow tables, and a fingerprint. `split`, `balance` and `classes`
+place and weigh the rows, and `partitions` runs functions over them.
+"""
 
 from daskprep.sources.base import Source
 from daskprep.sources.datasets import StreamSource

@@ -1,4 +1,8 @@
-"""Files of a dataset, on any file system of fsspec: written atomically and verified with checksums."""
+"""Files of a dataset, on any file system of fsspec.
+
+In: arrays, tables and JSON. Out: files that are written atomically, and read only if their checksums match. The layout
+and the manifest of a dataset are here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Summaries of columns that merge to the same result in any order and any grouping."""
+"""Summaries of columns that merge to the same result in any order and any grouping.
+
+In: the parsed cells of one column and partition. Out: counts, moments, quantiles, samples and sums by target, from
+which a feature learns. None of them refers to a feature or a frame.
+"""
 
 from __future__ import annotations
 

@@ -113,11 +113,11 @@ def listed_versions(root: Folder, dataset: Dataset) -> Versions:
 def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, ...]]:
     """Return the row ids among `ids` that each split of a part stores, and their positions in it; also of rejects."""
     rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
-    found = {REJECTED: [(rejected, rejected)]} if len(rejected) else {}
+    rows = {REJECTED: [(rejected, rejected)]} if len(rejected) else {}
     for name, start, stored in read_row_ids(part):
         if len(at := np.flatnonzero(np.isin(stored, ids[ids >= 0]))):
-            found.setdefault(name, []).append((stored[at], at + start))
-    return {name: tuple(map(np.concatenate, zip(*own, strict=True))) for name, own in found.items()}
+            rows.setdefault(name, []).append((stored[at], at + start))
+    return {name: tuple(map(np.concatenate, zip(*own, strict=True))) for name, own in rows.items()}
 
 
 def purge_rows(dataset: Dataset) -> dict[str, Any]:

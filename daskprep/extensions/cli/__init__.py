@@ -1,6 +1,7 @@
 """The command `daskprep`.
 
-Modules here import their dependencies only when a command runs, so that ``daskprep --help`` is fast.
+In: arguments of a terminal. Out: lines of text, files, and an exit status. Modules here import their dependencies only
+when a command runs, so that ``daskprep --help`` is fast.
 """
 
 from __future__ import annotations

@@ -1,3 +1,7 @@
-"""Decoding of image and audio files to arrays, independent of frames, features and torch."""
+"""The types of images, audio and boxes, and the decoding of their files.
+
+In: encoded files, or arrays of pixels and samples. Out: arrays of one shape. Codecs are independent of frames,
+features and torch.
+"""
 
 import daskprep.features  # the types of media, which it lists, import it

@@ -1,4 +1,8 @@
-"""Reports on a dataset: an HTML page, and matplotlib figures."""
+"""Reports on a dataset: an HTML page, and matplotlib figures.
+
+In: a dataset. Out: findings with their severity, charts as SVG, and a page without scripts from elsewhere. Each type
+has a reporter.
+"""
 
 from __future__ import annotations
 

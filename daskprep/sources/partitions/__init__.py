@@ -1,4 +1,7 @@
-"""Dask graphs: functions run over all partitions of a source, and merged results. No other package builds graphs."""
+"""Dask graphs: functions run over all partitions of a source, and merged results.
+
+In: functions and partitions. Out: their results, arrays and frames. No other package builds graphs.
+"""
 
 from daskprep.sources.partitions.executors import (
     Job,
