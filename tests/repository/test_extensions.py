@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import site
@@ -67,3 +68,11 @@ def test_core_works_without(extension, tmp_path):
     modules = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in removed]
     for name in lacking:
         assert any(one.removesuffix(".__init__") == name or one.startswith(f"{name}.") for one in modules), name
+
+
+def test_package_has_few_entries_and_each_folder_begins_with_what_goes_in_and_out():
+    entries = [one for one in PACKAGE.iterdir() if one.name[0] != "_" and one.name != "py.typed"]
+    assert len(entries) <= 14
+    for path in PACKAGE.glob("**/__init__.py"):
+        text = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert path.parent == PACKAGE or ("In: " in text and "Out: " in text), path
