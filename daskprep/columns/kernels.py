@@ -358,7 +358,10 @@ def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
 
 
 def _make_keys(offsets: Codes, data: Bytes) -> tuple[Uint64Array, Array]:
-    """Return the first 8 bytes of each span, and the longer spans."""
+    """Return the first 8 bytes of each span as a little-endian key, and the indices of longer spans.
+
+    Shorter keys end in zeros. A span whose ninth byte is NUL (padding) is not longer.
+    """
     words = sliding_words(data)
     keys, long = np.empty(len(offsets) - 1, u64), [np.empty(0, np.intp)]
     for begin in range(0, len(keys), BLOCK_SPANS):

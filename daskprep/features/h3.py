@@ -100,6 +100,10 @@ class H3(H3Parameters, Feature[Summary, Learned]):
 
     def advice(self, learned: Learned) -> str | None:
         # Text of 16 to 18 digits would have been read, so the samples were floats.
+        """Return a warning if samples of unreadable cells show that integers became floats, or None.
+
+        Such samples have 16 to 18 digits, which text could have been read from.
+        """
         if any(re.fullmatch(r"\d{16,18}", sample) for sample in learned.invalid_samples):
             return (
                 "holds H3 cells as floating point numbers, which have lost digits (pandas turns integers "

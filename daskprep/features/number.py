@@ -278,7 +278,10 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return dataclasses.replace(summary, written=texts, decimals=decimals, thousands=thousands)
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
-        """Summarize doubles by the statistics that parameters need."""
+        """Return a summary of doubles.
+
+        It always has quantiles and the range; moments, counts and targets only if parameters need them.
+        """
         present = numbers.drop_null() if numbers.null_count else numbers
         values = plain_values(present, np.float64)
         moments, weights = None, side_columns.weights

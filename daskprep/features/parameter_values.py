@@ -70,9 +70,9 @@ def check_outputs(features: Mapping[str, Feature]) -> None:
 def match_folds_to_split(
     features: Mapping[str, Feature], split: Splitter | None, fit_on: str = "train"
 ) -> dict[str, Feature]:
-    """Return features whose folds match the split.
+    """Return all features, with the folds of target encodings matched to the split, and warn of each change.
 
-    Raise ConfigError for such features with fit_on="all".
+    Raise ConfigError if a feature cross-fits, there is a split, and fit_on="all".
     """
     cross_fitted = list(cross_fit_folds(features))
     if cross_fitted and fit_on == "all" and split is not None:

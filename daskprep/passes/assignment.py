@@ -77,9 +77,9 @@ class Assignment:
         return self.add_repeats(reader, plan.make_contexts(reader))
 
     def add_repeats(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return the contexts with repeats and borders of windows.
+        """Return contexts with the borders of windows that drop rows, and the repeats that the balance plans.
 
-        Each takes a pass.
+        Each takes a pass, if there are such windows or a balance; in this order.
         """
         if windows := self._dropping_windows:
 

@@ -298,7 +298,10 @@ async def _read_credentials(filesystem: Any) -> dict[str, Any]:
 
 
 def _translate_error(error: Exception) -> Exception:
-    """Return an error of obstore in botocore's format."""
+    """Return a FileNotFoundError, TimeoutError or ConnectionError for an error of obstore.
+
+    It has a `response` as in botocore if the text has a status code.
+    """
     kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
     translated: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
     if match := _ERROR_PATTERN.search(str(error)):

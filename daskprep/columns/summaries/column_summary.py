@@ -58,7 +58,10 @@ class Rejects(Summary):
 
     @classmethod
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
-        """Return the number of unreadable `values`, and the first of them by row."""
+        """Return the number of unreadable `values`, and up to `MAX_SAMPLES` distinct ones with their first rows.
+
+        In order of rows; samples are cut to `MAX_SAMPLE_CHARACTERS`.
+        """
         order = np.argsort(rows, kind="stable")
         texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, MAX_SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.

@@ -62,7 +62,10 @@ class Ranks:
 
 
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
-    """Raise ConfigError unless a state has the keys `names`, integers as `counts`, and a format up to `newest`."""
+    """Raise ConfigError unless a state has the keys `names`, and integers from 0 as "format" and `counts`.
+
+    Raise FormatVersionError for a format above `newest`.
+    """
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
         raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}; pass the result of its state_dict()")
     for name in ("format", *counts):

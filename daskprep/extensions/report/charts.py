@@ -169,7 +169,10 @@ def _name_bins(edges: Sequence[float], format_number: Callable[[float], str], *,
 
 
 def _find_log_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float, float] | None:
-    """Return the range of a logarithmic axis, or None."""
+    """Return the 0.5 % and 99.5 % quantiles of the positive values as a logarithmic range, or None.
+
+    None: values are not skewed to the right, some are below rounding errors, or all are 0 or too large.
+    """
     noise = 1e-6 * float(np.abs(all_values).max(initial=0))
     if not noise or noise > _MAX_PLAIN_NUMBER or all_values.min() < -noise:
         return None

@@ -201,6 +201,10 @@ def _is_removed(client: Any, address: str) -> bool:
 
 
 def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function.
+
+    Raise WorkerError if this worker has another version of daskprep.
+    """
     if version != _version():
         raise WorkerError(
             f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME_VERSIONS_HINT}"
