@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MAX_MESSAGE_CHARACTERS = 2_000
@@ -31,8 +31,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _shorten(message: str) -> str:
     """Return a message without its middle if it is too long."""
-    # Half of a surrogate pair in a name, which files and consoles refuse.
-    message = message.encode(errors="backslashreplace").decode()
+    if not is_valid_utf8(message):  # of a name, which files and consoles refuse
+        message = message.encode(errors="backslashreplace").decode()
     half = (MAX_MESSAGE_CHARACTERS - len(_ELLIPSIS)) // 2
     return message if len(message) <= MAX_MESSAGE_CHARACTERS else f"{message[:half]}{_ELLIPSIS}{message[-half:]}"
 
@@ -103,6 +103,15 @@ class MissingPackageError(DaskprepError, ImportError):
 
 class WorkerError(DaskprepError, RuntimeError):
     """Error for a worker that died or lacks a package or a file."""
+
+
+def is_valid_utf8(value: object) -> bool:
+    """Return whether all strings in a value are valid UTF-8."""
+    if isinstance(value, str):
+        return value.isascii() or value.encode(errors="ignore").decode() == value
+    if isinstance(value, Mapping):
+        return is_valid_utf8(list(value)) and is_valid_utf8(list(value.values()))
+    return not isinstance(value, list | tuple) or all(map(is_valid_utf8, value))
 
 
 # Terms of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the equivalent options here.

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from daskprep.columns.display import escape_unprintable, join_names
 from daskprep.columns.parametrized import OUTPUT, Estimator, clone
-from daskprep.errors import ConfigError, did_you_mean, warn
+from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8, warn
 from daskprep.features import FEATURES, USER_KINDS, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
@@ -52,6 +52,8 @@ def check_outputs(features: Mapping[str, Feature]) -> None:
     """Raise ConfigError for two features with one output."""
     outputs: dict[str, str] = {}
     for name, feature in features.items():
+        if not is_valid_utf8(name):
+            raise ConfigError(f"the name of a feature, {name!r}, has half of a surrogate pair: pass another name")
         for suffix in all_outputs(feature):
             output = name + suffix
             if output in outputs:

@@ -10,7 +10,7 @@ import typing
 from collections import ChainMap
 from typing import Any
 
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8
 from daskprep.rows.typed import Count as Count  # noqa: PLC0414 custom types import it from here
 from daskprep.rows.typed import choices_of, describe, fits, is_double
 
@@ -38,6 +38,8 @@ def check_parameters(owner: object) -> None:
     """Raise ConfigError for a value that does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
+        if not is_valid_utf8(value):
+            raise ConfigError(f"{type(owner).__name__}: {name}={value!r:.80} has half of a surrogate pair: correct it")
         if not fits(value, annotation):
             raise ConfigError(
                 f"{type(owner).__name__}: {name} must be {describe(annotation)}, not {value!r:.80}."

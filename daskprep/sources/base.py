@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from daskprep.columns.display import join_names
 from daskprep.columns.kernels import unwrap_mixed_table
-from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
+from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_valid_utf8
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, explain_read_errors
 
@@ -255,7 +255,9 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
-    """Raise ColumnError for a repeated name."""
+    """Raise ColumnError for a repeated or invalid name."""
+    if (invalid := next((name for name in names if not is_valid_utf8(name)), None)) is not None:
+        raise ColumnError(f"{where}: the column name {invalid!r:.80} has half of a surrogate pair: {remedy}")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         positions = [i for i, name in enumerate(names) if name == twice[0]]

@@ -18,7 +18,7 @@ import pyarrow.csv as pa_csv
 
 from daskprep.columns.display import join_names
 from daskprep.columns.kernels import only_where
-from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.errors import ConfigError, RejectedValueError, is_valid_utf8
 from daskprep.sources.arrow_types import untyped_field
 from daskprep.sources.base import FileFragment, check_names, split_evenly
 from daskprep.sources.text import (
@@ -326,6 +326,8 @@ class Dialect:
 
     def check(self) -> None:
         self._check_numbers()
+        if not is_valid_utf8(self.null_values):
+            raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")
         options = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
         marks = {name: mark for name, mark in options.items() if mark is not None}
         for name, mark in marks.items():

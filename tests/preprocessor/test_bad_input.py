@@ -322,6 +322,37 @@ def test_invalid_tokenizer_file_error_names_file(folder: Path, tokenizer: str, c
         dp.Preprocessor({"x": text}).fit(pd.DataFrame({"x": ["a"]}))
 
 
+HALF = "x\ud800"
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        dp.Category(order=[HALF, "a"]), dp.Category(null_values=[HALF]), dp.Category(fill_value=HALF),
+        dp.Sequence(fill_value=HALF), dp.Sequence(special_symbols={"unknown": HALF}),
+        dp.Set(tokenizer="regex", pattern=HALF), dp.Category(column=HALF),
+    ],
+)  # fmt: skip
+def test_lone_surrogate_in_parameter_raises(feature: Any) -> None:
+    with pytest.raises(ConfigError, match="has half of a surrogate pair"):
+        dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": ["a", "b"]}))
+
+
+def test_lone_surrogate_in_data_and_options_raises(folder: Path) -> None:
+    named = pd.DataFrame([["a"]], columns=pd.Index([HALF], dtype=object))
+    Path("a.csv").write_text("a,b\n1,2\n")
+    for call in (
+        lambda: dp.Preprocessor({HALF: "category"}).fit(named),
+        lambda: dp.infer_features(named),
+        lambda: dp.Preprocessor({"x": "category"}).fit({"x": np.array([HALF], object)}),
+        lambda: dp.read_files("a.csv", header=None, names=[HALF, "b"]),
+        lambda: dp.read_files("a.csv", null_values=[HALF]),
+        lambda: dp.read_files("a.csv", encoding=HALF),
+    ):
+        with pytest.raises((ColumnError, ConfigError), match="surrogate|encoding="):
+            call()
+
+
 @pytest.mark.parametrize("levels", [60, 300, 450, 100_000])
 @pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a": ', "}")])
 def test_deeply_nested_configuration_or_state_raises(folder: Path, levels: int, before: str, after: str) -> None:

@@ -245,7 +245,7 @@ def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
     if _is_missing(value):
         return _MISSING
     if isinstance(value, str | os.PathLike):
-        return _CellContent(path=os.fsdecode(value))
+        return _CellContent(path=_check_utf8(os.fsdecode(value)))
     if isinstance(value, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(value))
     if isinstance(value, Mapping):
@@ -270,6 +270,14 @@ def _is_missing(value: object) -> bool:
     )
 
 
+def _check_utf8(path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise MediaError(f"{path!r} is not UTF-8 text; rename the file") from error
+    return path
+
+
 def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
     """Return the content of a dict: bytes, array or path."""
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
@@ -283,7 +291,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
             return _encode_pixels(samples)
         return _encode_npy(values)
     if isinstance(path, str | os.PathLike) and data is None:
-        return _CellContent(path=os.fsdecode(path))
+        return _CellContent(path=_check_utf8(os.fsdecode(path)))
     if data is not None or path is not None or (cell and not {"bytes", "path", "array"} & set(cell)):
         entries = ", ".join(f"{key} of type {type(value).__name__}" for key, value in cell.items())
         array = "array and sampling_rate of audio" if kind == "audio" else "array of an image"
@@ -308,7 +316,7 @@ def _encode_image(value: Any) -> _CellContent:
     pixels = _codec("pixels")
     with pixels.convert_pillow_errors():  # Pillow may read the file only now
         path = pixels.find_source_file(value)
-        return _encode_as_png(value) if path is None else _CellContent(path=path)
+        return _encode_as_png(value) if path is None else _CellContent(path=_check_utf8(path))
 
 
 def _encode_pixels(pixels: Any) -> _CellContent:

@@ -160,6 +160,7 @@ def test_missing_objects_are_null(kind: MediaKind) -> None:
         ({"url": "a"}, "image", "dict: it has url of type str; expected bytes, a path"),
         ({"bytes": "text"}, "image", "dict: it has bytes of type str; expected"),
         ({"path": 7}, "image", "dict: it has path of type int; expected"),
+        ("\udcff.png", "image", r"str: '\udcff.png' is not UTF-8 text; rename the file"),
         (("a", "b", "c"), "audio", "tuple"),
         ((SOUND, 16_000), "image", "tuple"),
         ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5: expected an integer, in samples per second"),
