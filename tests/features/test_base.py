@@ -99,7 +99,7 @@ def test_altered_learned_fill_value_raises(tmp_path):
     state = dp.Preprocessor({"a": dp.Number(missing_value_strategy="fill_with_mean")}).fit(frame).to_dict()
     state["features"]["a"]["learned"]["fill_value"] = 10**400
     (tmp_path / "saved.json").write_text(json.dumps(state))
-    with pytest.raises(DaskprepError, match='"a".*fill_value 1000'):
+    with pytest.raises(DaskprepError, match='"a".*too large'):
         dp.Preprocessor.load(tmp_path / "saved.json").encode(frame)
 
 

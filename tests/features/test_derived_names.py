@@ -106,7 +106,7 @@ def test_column_with_name_of_y_is_refused():
 def test_packing_refuses_to_replace_output(tmp_path, name):
     frame = pd.DataFrame({"review": ["a b c", "a"] * 5, name: [5, 6] * 5})
     split = dp.Preprocessor({"review": "text", name: "number"}).fit_write(frame, tmp_path / "x.dp")["train"]
-    with pytest.raises(ConfigError, match=f'"{name}" of the documents in "review" would replace the output "{name}"'):
+    with pytest.raises(ConfigError, match=f'"{name}" of documents would replace an output'):
         split.loader(2, pack=dp.Packing(block_size=4, columns=["review"]))
     features = {"review": "text", "other": dp.Number(column=name, normalization=None)}
     split = dp.Preprocessor(features).fit_write(frame, tmp_path / "y.dp")["train"]

@@ -125,6 +125,7 @@ def features(draw) -> dp.Timeseries:
     return dp.Timeseries(column="load", group_by=draw(st.sampled_from(["shop", None])), **options)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seed=st.integers(0, 999), rows=st.integers(1, 40), partitions=st.sampled_from([1, 2, 5, 64]), feature=features())
 def test_windows_equal_plain_python_for_any_partitions(seed, rows, partitions, feature):

@@ -108,6 +108,7 @@ def test_stream_in_dataloader_with_batch_size_raises(frame, prep):
         next(iter(DataLoader(prep.fit(frame).stream(frame, 2), batch_size=2)))
 
 
+@pytest.mark.slow
 def test_error_messages_are_short_for_long_names_and_many_columns(prep):
     long = "x" * 10_000
     many = pd.DataFrame({f"column {number} {'y' * 100}": [1.0] for number in range(2_000)})

@@ -47,6 +47,19 @@ def expected_failed_checks(estimator):
     return {}
 
 
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failed_checks)
+QUICK = (dp.Number, dp.Category, dp.Text, dp.Date, dp.Preprocessor)
+
+
+@parametrize_with_checks(
+    [one for one in ESTIMATORS if isinstance(one, QUICK)], expected_failed_checks=expected_failed_checks
+)
 def test_scikit_learn_contract(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(
+    [one for one in ESTIMATORS if not isinstance(one, QUICK)], expected_failed_checks=expected_failed_checks
+)
+def test_scikit_learn_contract_of_other_types(estimator, check):
     check(estimator)

@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {"reference", "notebooks"}
 PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED)]
+SLOW_EXAMPLES = {"larger_than_memory", "same_bytes", "demo"}
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -115,7 +116,7 @@ def test_every_yaml_block_is_valid():
         pytest.param(
             path,
             id=f"{path.parent.name}/{path.name}",
-            marks=pytest.mark.slow if path.parent.name == "larger_than_memory" else [],
+            marks=pytest.mark.slow if {path.parent.name, path.stem} & SLOW_EXAMPLES else [],
         )
         for path in EXAMPLES
     ],

@@ -97,7 +97,7 @@ ENDS = [exhaust, stop_early, stop_by_error, interrupt, delete, create_iterator, 
 
 
 @pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"prefetch_size": 0}, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_iteration_does_not_leak(train, end, options):
     end(train.loader(48, **options))

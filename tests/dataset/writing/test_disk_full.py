@@ -155,6 +155,7 @@ def small_folder(small_disk, undisturbed) -> Iterator[tuple[Any, Path, Path]]:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free_bytes", [40_000, 300_000, 600_000])
 def test_full_disk_stops_write_and_rerun_completes(small_folder, undisturbed, free_bytes):
     writer, path, seen = small_folder

@@ -86,6 +86,7 @@ def test_written_rows_equal_encode_and_assign(
     assert sum(map(len, dataset.splits.values())) == assigned["repeats"].sum()
 
 
+@pytest.mark.slow
 def test_bytes_do_not_depend_on_partitions(
     folded: pd.DataFrame, prep: Callable[..., dp.Preprocessor], case: Any, tmp_path: Path, tree_of: Any
 ) -> None:

@@ -61,6 +61,7 @@ def test_data_loader_workers_raise(simple, parts):
         list(loader)
 
 
+@pytest.mark.slow
 def test_read_error_names_partition(simple, gated):
     gated.broken = {7}
     stream = simple.stream(gated, 100)
