@@ -147,7 +147,10 @@ class WindowImputer(NeighbourImputer):
         present = self.mask_present(values) if self._reach.fills else None
         border_values = []
         for part, groups in list(enumerate(known))[len(self._before) :]:
-            bounds = [np.searchsorted(keys, groups * len(borders) + at) for at in (0, part, part + 1, len(borders))]
+            # Sorted positions take a fraction of the time, since their neighbors are in the processor's cache.
+            by_code, bounds = np.argsort(groups), np.empty((4, len(groups)), np.int64)
+            for bound, at in zip(bounds, (0, part, part + 1, len(borders)), strict=True):
+                bound[by_code] = np.searchsorted(keys, groups[by_code] * len(borders) + at)
             extent, none = borders[part].extent, (bounds[0], bounds[0])
             before = after = none
             if self._reach.before or self._reach.fills:
@@ -178,10 +181,8 @@ class WindowImputer(NeighbourImputer):
         sorted_at[by_group] = np.arange(len(codes))
         own = sorted_at[first : first + len(parsed)]
         sorted_codes, rows = codes[by_group], by_group[used]
-        starts, ends = (
-            number[np.searchsorted(sorted_codes, codes[first : first + len(parsed)], side=side)]
-            for side in ("left", "right")
-        )
+        edges = number[np.searchsorted(sorted_codes, np.arange(codes.max(initial=-1) + 2))]
+        starts, ends = (edges[codes[first : first + len(parsed)] + one] for one in (0, 1))
         alone = codes[first : first + len(parsed)] < 0
         starts[alone] = ends[alone] = number[own[alone]]
         return self.cut(
