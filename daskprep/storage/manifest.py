@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
@@ -143,7 +144,7 @@ class Manifest:
     # By split and feature, the missing and unreadable cells that older writes counted.
     missing: Mapping[str, Mapping[str, Amount]] | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
