@@ -388,7 +388,12 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     def _resolve_notation(
         self, summary: ColumnSummary[NumberSummary]
     ) -> tuple[ColumnSummary[NumberSummary], str | None]:
-        """Return a summary with the numbers in texts, and their notation."""
+        """Return a summary that includes the numbers in texts, and an example of their notation.
+
+        The example is None if no notation fits. Without texts and ambiguous numbers, it is `written`, and the
+        summary is unchanged. Texts that cannot be read count as missing, or raise RejectedValueError with
+        `invalid="raise"`.
+        """
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None
         assert thousands is not None

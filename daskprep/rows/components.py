@@ -38,7 +38,10 @@ class Grams(NamedTuple):
 
 
 def count_grams(points: np.ndarray, rows: np.ndarray) -> Grams:
-    """Count the n-grams of 3 and 4 characters within words.
+    """Return the log counts of the n-grams of 3 and 4 characters of each text, hashed to buckets.
+
+    White space may be the first and the last character of an n-gram only. N-grams of a text in the same bucket are
+    counted together, up to 255.
 
     `points` are characters as uint32: texts with white space between them, before the first and after the last one.
     `rows` has the text of each character as uint32, below 2**19, and for white space between texts either one.

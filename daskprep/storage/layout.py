@@ -179,6 +179,10 @@ class Layout:
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values, for `from_dict`.
+
+        `block_starts` is left out, and `sharded` if it is False.
+        """
         return {
             "outputs": [output.to_dict() for output in self.outputs],
             "rows": dict(self.rows),

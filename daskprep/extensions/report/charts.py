@@ -343,7 +343,10 @@ def _(chart: Histogram) -> Markup:
 
 
 def _draw_column(chart: Histogram, split: str, index: int, x: np.ndarray, height: float) -> Markup:
-    """Return a bin as a bar of `height` 0 to 1, with its counts."""
+    """Return a bin as a bar of `height` 0 to 1, in the color of `split`.
+
+    `x` has the edges of all bins in the drawing. The tooltip has the counts and shares of all splits.
+    """
     amounts = [
         f"{name} {format_count(int(counts[index]), chart.unit)} "
         f"({format_share(int(counts[index]), max(chart.totals[name], 1))})"

@@ -95,6 +95,11 @@ def _build_data(
 
 
 def _write_dataset(spec: Mapping[str, Any], path: Path, function: Callable[..., Any] | None) -> Dataset:
+    """Return the dataset of a spec, written to `path`.
+
+    The rows come from "files", or else from "huggingface", and `function`, if any, prepares them. A "preprocessor"
+    with the ending ".json" is already fitted; any other is a configuration. A dataset that differs is overwritten.
+    """
     rows, version = spec.get("files"), None
     if rows is None:
         try:
