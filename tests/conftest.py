@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from daskprep.passes import state
 from daskprep.rows.saved import FORMAT
@@ -94,7 +94,11 @@ def _validate_saved_files() -> Iterator[None]:
     def checked(saved: Mapping[str, Any]) -> bytes:
         data = to_bytes(saved)
         if saved["format"] == FORMAT:
-            validator.validate(json.loads(data))
+            try:
+                validator.validate(json.loads(data))
+            except ValidationError as error:
+                error.add_note("after a new parameter or learned value: python tests/saved_format.py")
+                raise
         return data
 
     with pytest.MonkeyPatch.context() as patch:

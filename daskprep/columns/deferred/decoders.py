@@ -62,11 +62,18 @@ class MediaDecoder:
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         """Decode the cells that are not missing, and append to `failures`."""
-        for row, values in self._apply_each(cells, lambda content, _: self.decode_file(content), failures):
+
+        def decode(content: pa.Buffer | bytes, _: int) -> Any:
+            values = self.decode_file(content)
+            if np.shape(values) != out.shape[1:]:  # NumPy would repeat a smaller one
+                raise MediaError(f"has the shape {np.shape(values)}, and not {out.shape[1:]} as learned")
+            return values
+
+        for row, values in self._apply_each(cells, decode, failures):
             out[row] = values
 
     def decode_file(self, content: pa.Buffer | bytes) -> Any:
-        """Return the row of a file; raise MediaError if it cannot be decoded."""
+        """Return an array of `shape`; raise MediaError for every file that cannot be decoded."""
         raise NotImplementedError
 
     def _fill_value(self, value: Any) -> Any:
