@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from daskprep.features.base import Learned
@@ -40,7 +41,7 @@ _NAMES = (
 )  # fmt: skip
 
 for _module, _names in _EXTENSIONS.items():
-    if find_spec(_module) is not None:
+    if all(map(find_spec, accumulate(_module.split("."), "{}.{}".format))):
         globals().update((_name, getattr(importlib.import_module(_module), _name)) for _name in _names)
 
 FEATURES: dict[str, type[Feature]] = {globals()[name].kind: globals()[name] for name in _NAMES if name in globals()}
