@@ -90,7 +90,7 @@ def copy_notebooks() -> None:
     for page in [*NOTEBOOKS.glob("*.ipynb"), NOTEBOOKS / "README.md"]:
         text = page.read_text(encoding="utf-8").replace("](../docs/", "](../")
         if page.suffix == ".md":
-            text += "\n```{toctree}\n:hidden:\n:glob:\n\n0*\n```\n"
+            text += "\n```{toctree}\n:hidden:\n:glob:\n\n[0-9]*\n```\n"
         name = "index.md" if page.suffix == ".md" else page.name
         (copies / name).write_text(text, encoding="utf-8")
 
