@@ -271,11 +271,14 @@ class Encoder:
             self._rows += len(row_list)
             self._target_rows += len(row_list) * has_targets
         arrays: dict[str, np.ndarray] = {}
-        before: dict[str, list[Mapping[str, Any]]] = {}
+        # For features with a history, the rows after those that they need, and the number of these.
+        passed: dict[str, tuple[RowMappings, int]] = {}
         for name, encoder in encoders.items():
             try:
-                before[name] = self._past[name].before(row_list) if name in self._past else []
-                encoded = encoder.encode([*before[name], *row_list], len(before[name]))
+                if name in self._past:
+                    before = self._past[name].before(row_list)
+                    passed[name] = [*before, *row_list], len(before)
+                encoded = encoder.encode(*passed[name]) if name in passed else encoder.encode(row_list)
             except KeyError:
                 columns = dict.fromkeys(column for one in encoders.values() for column in one.columns)
                 raise _missing_columns_error(columns, row_list) from None
@@ -287,14 +290,14 @@ class Encoder:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
             arrays |= {name + output: array for output, array in encoded.items()}
-        if not strict:
+        if self._past and not strict:
             self.remember(row_list)
         if not (report or strict):
             return arrays
         cells = {
             name: flagged
             for name, one in encoders.items()
-            if row_list and (flagged := one.report([*before[name], *row_list], len(before[name])))
+            if row_list and (flagged := one.report(*passed.get(name, (row_list, 0))))
         }
         if strict:
             _reject_cells({encoders[name].column: flagged for name, flagged in cells.items()})
