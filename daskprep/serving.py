@@ -73,24 +73,34 @@ class FallbackRowEncoder:
         return self._pandas.DataFrame(cells)
 
     def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
-        arrays = self._encode(rows, first)
+        arrays, padded = self._encode(rows, first)
         if "padded" in self.seen:
             with count_lock:
-                self.seen["padded"] += len(self._find_padded(arrays))
+                self.seen["padded"] += len(padded)
         return arrays
 
-    def _encode(self, rows: RowMappings, first: int) -> Arrays:
+    def _encode(self, rows: RowMappings, first: int) -> tuple[Arrays, list[int]]:
+        """Return arrays by the suffix of the output, and the rows whose window lacks rows."""
         from daskprep.passes.encoding import encode_source  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
-        # Not `Preprocessor.encode`, which warns: `report` and `seen` are about the cells of a request.
-        arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)))
-        return {output.removeprefix(self.name): array[first:] for output, array in arrays.items()}
+        [feature], [learned] = self._prep.features_.values(), self._prep.learned_.values()
+        padded: dict[int, np.ndarray] = {}
 
-    def _find_padded(self, arrays: Arrays) -> list[int]:
-        """Return the rows whose window lacks rows."""
-        padded = self._prep.features_[self.name]._mask_padded(arrays[""], self._prep.learned_[self.name])
-        return [] if padded is None else np.flatnonzero(padded).tolist()
+        def wrap(encode: Any) -> Any:
+            def encode_partition(context: Any, *parsed: Any) -> dict[str, np.ndarray]:
+                losses: dict[str, Any] = {}
+                arrays: dict[str, np.ndarray] = encode(context, *parsed, losses=losses)
+                padded[context.number] = feature._mask_padded(arrays[self.name], losses[self.name], learned)
+                return arrays
+
+            return encode_partition if "padded" in self.seen else encode
+
+        # Not `Preprocessor.encode`, which warns: `report` and `seen` are about the cells of a request.
+        arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)), wrap)
+        masks = [padded[number] for number in sorted(padded)]
+        lacking = np.flatnonzero(np.concatenate(masks)[first:]).tolist() if masks else []
+        return {output.removeprefix(self.name): array[first:] for output, array in arrays.items()}, lacking
 
     def report(self, rows: RowMappings, first: int = 0) -> CellReport:
         """Return the missing, unreadable and unseen cells of rows, and rows whose window lacks rows."""
@@ -101,7 +111,7 @@ class FallbackRowEncoder:
         source = as_source(self._frame(own))
         row_numbers = dict(rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name])
         if "padded" in self.seen:
-            row_numbers["padded"] = self._find_padded(self._encode(rows, first))
+            _, row_numbers["padded"] = self._encode(rows, first)
         return {
             kind: {row: json_number(own[row][self.column]) for row in ids} for kind, ids in row_numbers.items() if ids
         }

@@ -156,8 +156,9 @@ class ModelRun:
         arrays = dict(encoded_outputs(self.features, self.learned, columns, keep, **options))
         if self.losses is not None:  # partitions run on several threads, and appending to a list is atomic
             for name, feature in self.features.items():
-                padded = feature._mask_padded(arrays[name], self.learned[name]) if feature._past else None
-                masks[name] = masks[name] if padded is None else {"padded": padded, **masks[name]}
+                if feature._past is not None:
+                    padded = feature._mask_padded(arrays[name], masks[name], self.learned[name])
+                    masks[name] = {**masks[name], "padded": padded}
             self.losses.append(count_losses(masks, keep))
         predicted = [self._predict_batch(arrays, start) for start in range(0, rows, self.batch_size)]
         predictions = _to_frame(concat_columns(predicted), self.decoders)

@@ -283,9 +283,9 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         """
         return {}
 
-    def _mask_padded(self, encoded: np.ndarray, learned: LearnedT) -> np.ndarray | None:
-        """Return a mask of the encoded rows whose window lacks rows; None for features without windows."""
-        return None
+    def _mask_padded(self, encoded: np.ndarray, losses: Mapping[Loss, np.ndarray], learned: LearnedT) -> np.ndarray:
+        """Return a mask of the rows whose window lacks rows, for a feature with windows and the result of `_losses`."""
+        return losses["padded"]
 
     def _learned_losses(self, learned: LearnedT) -> Mapping[Loss, int]:
         """Return by cause the number of such training cells, if counted."""

@@ -1,4 +1,4 @@
-"""Leading directions of a matrix of whole numbers, with the same bytes on every machine."""
+"""Leading directions of a matrix of integers, with the same bytes on every machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SWEEPS = 8
 def leading_directions(matrix: Any, size: int) -> np.ndarray:
     """Return the leading right singular vectors, times 2**15.
 
-    Subspace iteration. Factors of matrix products are whole numbers, and sums stay below 2**53, where float64 is exact:
+    Subspace iteration. Factors of matrix products are integers, and sums stay below 2**53, where float64 is exact:
     neither BLAS nor threads change the result. All else is computed by element. Of rows of length 2**12, 2**14 fit.
     Directions beyond the rank are zeros. The largest entry of a direction is positive.
     """
@@ -51,7 +51,7 @@ def _orthonormalize(vectors: np.ndarray) -> np.ndarray:
 
 
 def _shorten(values: np.ndarray, axis: int | None = None) -> np.ndarray:
-    """Return numbers scaled to whole numbers of at most 18 bits."""
+    """Return numbers scaled to integers of at most 18 bits."""
     exponents = np.frexp(np.abs(values).max(axis=axis, initial=0.0))[1]
     short: np.ndarray = np.rint(np.ldexp(values, _SHORT_BITS - exponents))
     return short

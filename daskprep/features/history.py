@@ -156,7 +156,9 @@ class History(HistoryParameters, SequenceFeature):
     def _past(self) -> tuple[str | None, int, bool]:
         return self.by, self.last, False
 
-    def _mask_padded(self, encoded: np.ndarray, learned: LearnedSequence) -> np.ndarray:
+    def _mask_padded(
+        self, encoded: np.ndarray, losses: Mapping[Loss, np.ndarray], learned: LearnedSequence
+    ) -> np.ndarray:
         """Return a mask of the rows without a history: shorter ones are usual."""
         is_empty: np.ndarray = np.diff(kernels.list_offsets(self.decode(encoded, learned))) == 0
         return is_empty

@@ -82,7 +82,7 @@ class NumberSummary(Summary):
     targets: TargetSums | None = None
     fractions: int = 0  # numbers that are not integers
     beyond: int = 0  # values beyond float32 that are stored without normalization
-    rounded: int = 0  # whole numbers that float32 rounds, stored without normalization
+    rounded: int = 0  # integers that float32 rounds, stored without normalization
     # Texts that may be numbers in another notation than the plain one.
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
     # Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.

@@ -224,10 +224,6 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         is_limited = self.step is None and not self._span and neighbour_strategy(self.missing_value_strategy) is None
         return self.group_by, self._steps if is_limited else MAX_PAST, True
 
-    def _mask_padded(self, encoded: np.ndarray, learned: LearnedTimeseries) -> np.ndarray | None:
-        fill = np.float32(self.padding_number)
-        return (np.isnan(encoded) | (encoded == fill)).any(axis=1) if self.is_windowed else None
-
     @property
     def _window_groups(self) -> list[str | None]:
         return [self.group_by] if self.is_windowed else []

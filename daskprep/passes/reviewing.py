@@ -26,7 +26,7 @@ OnFindings = Literal["warn", "raise", "ignore"]
 
 
 class CountedCells:
-    """Counts of cells in memory, which a pass makes beside its results."""
+    """Counts of cells in memory, which a pass makes besides its results."""
 
     def __init__(self, features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> None:
         self.features, self.learned, self._counts = features, learned, source.in_memory

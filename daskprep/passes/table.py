@@ -359,10 +359,11 @@ def encode_columns(
     context: PartitionContext,
     parsed: Parsed,
     table: pa.Table,
+    losses: LossMasks | None = None,
 ) -> dict[str, np.ndarray]:
-    """Encode all rows of every column, also those to drop."""
+    """Encode all rows of every column, also rows to drop; `losses` is filled in as by `encoded_outputs`."""
     columns = completed_columns(features, learned, context, parsed, table)
-    return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool)))
+    return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool), losses=losses))
 
 
 def completed_columns(

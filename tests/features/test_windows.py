@@ -386,3 +386,19 @@ def test_a_planted_future_number_is_in_no_earlier_row(tmp_path):
             changed[name] |= set(one["row_id"][differs].tolist())
     assert all(changed.values())
     assert min(map(min, changed.values())) == 120
+
+
+@pytest.mark.parametrize("padding_value", [None, 0, 1, -1])
+@pytest.mark.parametrize("parameters", [{}, {"shift": 2}, {"lags": [0, 3]}, {"step": "1D"}])
+def test_numbers_equal_to_the_padding_are_not_counted_as_padding(padding_value, parameters):
+    frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=40), "load": [0.0, 1, 2, 0] * 10})
+    size = {} if "lags" in parameters else {"window_size": 3}
+    feature = dp.Timeseries(time="at", padding_value=padding_value, **size, **parameters)
+    prep = dp.Preprocessor({"load": feature}, split=None).fit(frame)
+    first = 3 if "lags" in parameters else 2 + parameters.get("shift", 0)  # rows without all numbers
+    encoder = Encoder(prep.to_dict(), history=1_000)
+    reports = [encoder.encode(row, report=True)[1] for row in frame.to_dict("records")]
+    assert encoder.seen["load"]["padded"] == first
+    assert [bool(report.get("load", {}).get("padded")) for report in reports] == [True] * first + [False] * (40 - first)
+    arrays = [Encoder(prep.to_dict()).encode(frame.to_dict("records")), prep.encode(frame)]
+    np.testing.assert_array_equal(arrays[0]["load"], arrays[1]["load"])
