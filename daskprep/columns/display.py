@@ -195,7 +195,7 @@ _CARD = (
     "box-sizing:border-box;width:fit-content;max-width:100%;overflow:auto;margin:2px 0;"
     "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
 )
-_LONG_CARD = ";max-height:60em"  # it scrolls, and is not printed whole
+_LONG_CARD = ";max-height:60em"  # it scrolls, and is printed in full
 _MAX_PRINTED_ROWS = 100
 # Notebooks set a fixed layout with columns of equal width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"

@@ -73,8 +73,10 @@ class Estimator:
             text = pprint.pformat(value, width=_MAX_LINE - indent - len(name), compact=True, sort_dicts=False)
             if value is not defaults[name] and text != repr(defaults[name]):
                 texts.append(f"{name}=" + text.replace("\n", "\n" + " " * (indent + len(name) + 1)))
-        is_short = sum(map(len, texts)) + indent < _MAX_LINE and "\n" not in "".join(texts)
-        return f"{type(self).__name__}({(', ' if is_short else ',' + chr(10) + ' ' * indent).join(texts)})"
+        line = ", ".join(texts)
+        if len(line) + indent >= _MAX_LINE or "\n" in line:
+            line = (",\n" + " " * indent).join(texts)
+        return f"{type(self).__name__}({line})"
 
     def _repr_html_(self) -> str:
         columns = list(map(str, getattr(self, "learned_", ())))

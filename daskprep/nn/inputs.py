@@ -43,7 +43,7 @@ class _Numbers(torch.nn.Module):
 
 
 class _Window(torch.nn.Module):
-    """Numbers of windows, 0 for missing ones, beside a flag of each that is missing."""
+    """Numbers of windows, 0 for missing ones, and a flag of each that is missing."""
 
     def __init__(self, numbers: int) -> None:
         super().__init__()

@@ -178,7 +178,7 @@ class CategoryRowEncoder(RowEncoder):
 
 @dataclass(frozen=True, kw_only=True)
 class TargetEncodingValues:
-    """Learned values of `TargetEncoding` beside its vocabulary."""
+    """Learned values of `TargetEncoding` next to its vocabulary."""
 
     classes: tuple[str, ...] = ()  # in order; two have one column, for the second class
 

@@ -1,6 +1,6 @@
 """Hashed n-grams of characters, their projection, and the row encoder of `TextComponents`.
 
-Counts, weights and projections are whole numbers, whose sums are exact in any order. So a row has the bits of a column.
+Counts, weights and projections are integers, whose sums are exact in any order. So a row has the bits of a column.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Grams(NamedTuple):
 
     rows: np.ndarray
     buckets: np.ndarray
-    log_counts: np.ndarray  # whole numbers, as float64
+    log_counts: np.ndarray  # integers, as float64
 
 
 def count_grams(points: np.ndarray, rows: np.ndarray) -> Grams:

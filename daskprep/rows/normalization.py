@@ -83,7 +83,7 @@ class Normalizer:
 
     @classmethod
     def learn(cls, quantiles: Any, extent: Any) -> dict[str, Any]:
-        """Return the learned values beside mean, deviation and range."""
+        """Return the learned values other than mean, deviation and range."""
         return {}
 
     @classmethod

@@ -198,7 +198,7 @@ class NumberValues:
     power_range: tuple[float, float] | None = later(None)  # numbers beyond it count as its ends; None in older states
     edges: tuple[float, ...] | None = later(None)
     cell_type: CellKind | None = later(None)  # "integer": all are integers, and the column has no float type
-    # Training rows that are stored as the largest float32, and those with a whole number that float32 rounds.
+    # Training rows that are stored as the largest float32, and those with an integer that float32 rounds.
     clipped: int | None = later(None)
     rounded: int | None = later(None)
     value_edges: tuple[float, ...] | None = later(None)  # of bins of about equal counts, and

@@ -1,4 +1,4 @@
-"""Vectors of values in a SQLite file, computed once: processes may share it, and a killed one leaves it whole."""
+"""Vectors of values in a SQLite file, computed once: processes may share it, and a killed one leaves it intact."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class LengthSchedule(Schedule):
         return self.stream_rows * min(self.max_group_parts, max(1, parts))
 
     def block_positions(self, batches: range) -> list[int]:
-        """Return the blocks of whole groups with rows of `batches`."""
+        """Return the blocks of complete groups with rows of `batches`."""
         parts = self._parts(np.array([batches[0], batches[-1]]))
         if parts[-1] >= self.full_batches:
             return self.window(batches).block_positions

@@ -389,7 +389,7 @@ class Loader(BatchIterator):
         self._last_settings = settings = self._settings_for(groups, schedule)
         times, current = LoaderTimes(), schedule.open_blocks
         budget = current + settings.prefetch_blocks
-        # Copies of whole blocks take a fifth to a half of the time of copies of as many rows in random order.
+        # Copies of complete blocks take a fifth to a half of the time of copies of as many rows in random order.
         decoded = self._cache_policy.decoded_caches(self.split, groups) if transfer.gathers else {}
         as_arrays = {group.name: group for _, group in decoded}
         copied = [group for group in groups if group.name not in as_arrays]

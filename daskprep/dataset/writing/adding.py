@@ -1,4 +1,4 @@
-"""An output added to a written dataset: encoded separately, and committed beside the files of the other outputs."""
+"""An output added to a written dataset: encoded separately, and committed next to the files of the other outputs."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def editable_root(dataset: Dataset, call: str) -> Folder:
         raise dataset.single_dataset_error(f"{call}()")
     root = dataset.root
     if _PART_FOLDER.fullmatch(root.path.rpartition("/")[2]):
-        raise ConfigError(f"{root.url} is a part of a dataset: open the whole, and call {call} there")
+        raise ConfigError(f"{root.url} is a part of a dataset: open the dataset, and call {call} there")
     return root
 
 

@@ -64,7 +64,7 @@ def is_identifier_name(name: str) -> bool:
 
 
 def are_row_numbers(name: str, facts: ColumnFacts) -> bool:
-    """Return whether whole numbers identify rows."""
+    """Return whether integers identify rows."""
     if not facts.is_unique:
         return is_identifier_name(name) and is_almost_unique(facts)
     measured = _MEASURED.search(name) is not None

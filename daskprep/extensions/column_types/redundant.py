@@ -121,7 +121,7 @@ def _log_chance(facts: ColumnFacts) -> tuple[float, float]:
 
 
 def _are_labels(guess: Guess, facts: ColumnFacts) -> bool:
-    """Return whether values are labels or dense whole numbers, and occur often enough to be compared."""
+    """Return whether values are labels or dense integers, and occur often enough to be compared."""
     values = facts.distinct.count
     are_codes = (
         isinstance(guess.feature, Number)

@@ -51,7 +51,7 @@ from daskprep.rows.numbers import AMBIGUOUS
 _MIN_SHARE = 0.95
 _MAX_LABELS = 20
 _MIN_SENTENCE_WORDS = 5  # shorter texts are labels or names
-_MAX_CODES = 12  # more consecutive whole numbers are counts or grades
+_MAX_CODES = 12  # more consecutive integers are counts or grades
 _MAX_VECTOR_OF_CODES = 5
 # Start of a number: no word, because words belong to labels or identifiers.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
@@ -96,7 +96,7 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
 
 
 def _are_classes(facts: ColumnFacts) -> bool:
-    """Return whether whole numbers to predict are classes; a few classes may be rare or absent."""
+    """Return whether integers to predict are classes; a few classes may be rare or absent."""
     few = facts.distinct.count <= _MAX_CODES and facts.usable >= FEW_ROWS
     from_start = facts.range.min in (0, 1) and facts.range.max < 2 * facts.distinct.count
     return few and from_start and facts.integers == facts.numbers == facts.usable
@@ -371,7 +371,7 @@ def _note_thousands(facts: ColumnFacts) -> str:
 
 
 def _are_codes(facts: ColumnFacts) -> bool:
-    """Return whether whole numbers are labels: few, consecutive from 0 or 1, and none as rare as large counts."""
+    """Return whether integers are labels: few, consecutive from 0 or 1, and none as rare as large counts."""
     sentinels = facts.sentinels
     values, other_range = facts.distinct.count - len(sentinels), facts.range_without_sentinels
     is_consecutive = other_range.min in (0, 1) and other_range.max - other_range.min + 1 == values

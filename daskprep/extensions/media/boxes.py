@@ -170,7 +170,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
 
     def advice(self, learned: LearnedRegions) -> str | None:
         if learned.turned:
-            return f"is beside {learned.turned:,} images {TURNED}"
+            return f"belongs to {learned.turned:,} images {TURNED}"
         return super().advice(learned)
 
     def _to_regions(self, cells: np.ndarray) -> np.ndarray:

@@ -88,7 +88,7 @@ class Image(MediaFeature[LearnedImage]):
         images.
     orientation : {"upright", "stored"} or None
         Whether EXIF turns pixels upright, or they stay as stored in the file, which masks, boxes and keypoints may fit.
-        None: upright, with a warning if there are such files beside masks, boxes or keypoints.
+        None: upright, with a warning if there are such files next to masks, boxes or keypoints.
     sample_size : int
         Number of images in the sample.
     standardize_image : {"imagenet1k"} or None

@@ -1,0 +1,71 @@
+"""Seconds and peak memory of a write of windows over the past rows of many groups, each size in a fresh process.
+
+    python -m benchmarks.own.windows [--rows 1000000 10000000]
+
+There is a group for every ten rows. Histories have up to 50 items, windows 8 numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import daskprep as dp
+from benchmarks.peers.common import peak_memory_mb
+
+FILE_ROWS = 500_000
+FEATURES = {
+    "History": {"h": dp.History(column="item", by="user", time="at", last=50)},
+    "Timeseries": {"w": dp.Timeseries(column="load", group_by="user", time="at", window_size=8)},
+}
+
+
+def make_files(folder: Path, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    for start in range(0, rows, FILE_ROWS):
+        size = min(FILE_ROWS, rows - start)
+        columns = {
+            "user": rng.integers(0, rows // 10, size),
+            "item": rng.integers(0, 5000, size).astype(str),
+            "load": rng.random(size).astype(np.float32),
+            "at": pa.array(np.arange(start, start + size) * 1_000_000, pa.timestamp("us")),
+        }
+        pq.write_table(pa.table(columns), folder / f"{start:010}.parquet")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--one", nargs=2, help="type and folder of a single run")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")  # windows at the start of a group are incomplete
+    if arguments.one:
+        kind, folder = arguments.one
+        start = time.perf_counter()
+        prep = dp.Preprocessor(FEATURES[kind], split=None)
+        prep.fit_write(folder, Path(folder).with_suffix(f".{kind}"), progress=False)
+        print(f"{time.perf_counter() - start:.1f} | {peak_memory_mb():.0f}")
+        return
+    print("| type | rows | groups | seconds | peak memory, MB |\n|---|---|---|---|---|")
+    for rows in arguments.rows:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "rows"
+            folder.mkdir()
+            make_files(folder, rows)
+            for kind in FEATURES:
+                command = [sys.executable, "-m", "benchmarks.own.windows", "--one", kind, str(folder)]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                print(f"| {kind} | {rows:,} | {rows // 10:,} | {done.stdout.strip()} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
