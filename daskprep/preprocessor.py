@@ -668,7 +668,9 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
                     f"and models learn {padding} as if it were true: leave these rows out by "
                     'missing_value_strategy="drop_row"'
                 )
-            if horizon and isinstance(split, TimeSplitter) and split.gap is None:
+            step, gap = getattr(feature, "step", None), getattr(split, "gap", None)
+            is_short = gap is None or (step is not None and pd.Timedelta(gap) < horizon * pd.Timedelta(step))
+            if horizon and isinstance(split, TimeSplitter) and is_short:
                 warn(
                     f'target "{name}": the last {horizon:,} rows of each series and split have an incomplete horizon '
                     f"and are left out: {type(split).__name__}(gap=...) of that length keeps those before a border"

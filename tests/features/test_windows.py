@@ -335,9 +335,11 @@ def test_splits_by_time_name_irregular_times_once(partitions, frame, faults, spl
 
 def test_a_horizon_without_a_gap_is_hinted_once():
     frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=30), "load": np.arange(30.0)})
-    for gap, count in ((None, 1), ("2 days", 0)):
-        split = dp.DatetimeSplit("day", gap=gap)
-        prep = dp.Preprocessor({"next": dp.Timeseries(column="load", horizon=2)}, targets="next", split=split)
+    steps = {"time": "day", "step": "1D"}
+    cases = [(None, {}, 1), ("2 days", {}, 0), (None, steps, 1), ("1 day", steps, 1), ("2 days", steps, 0)]
+    for gap, parameters, count in cases:
+        split, feature = dp.DatetimeSplit("day", gap=gap), dp.Timeseries(column="load", horizon=2, **parameters)
+        prep = dp.Preprocessor({"next": feature}, targets="next", split=split)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             prep.fit(frame)
