@@ -108,6 +108,7 @@ def _narrow_array(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
+    """Return UUIDs as lower-case text, null where missing."""
     cells = pc.fill_null(array, bytes(16))
     octets = np.frombuffer(cells.buffers()[1], np.uint8)[cells.offset * 16 :][: len(cells) * 16]
     digits = np.stack([octets >> 4, octets & 15], axis=1).reshape(-1, 32)
@@ -118,7 +119,7 @@ def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
 
 
 def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
-    """Return strings with 32-bit offsets; Arrow's cast refuses slices of large columns."""
+    """Return large strings with 32-bit offsets, halved until they fit; Arrow's cast refuses slices of large columns."""
     target = _LARGE[array.type]
     _, offsets, data = array.buffers()
     if offsets is None or not len(array):
@@ -137,7 +138,7 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
 
 
 def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None = None) -> pa.DataType | None:
-    """Return the type that has the values of two types exactly, or `fallback`."""
+    """Return the type that holds the values of two types exactly, or `fallback`; null adapts to the other type."""
     if left == right:
         return left
     if pt.is_null(left) or pt.is_null(right):
@@ -157,6 +158,7 @@ def common_type(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | N
 
 
 def _common_struct(left: pa.DataType, right: pa.DataType, fallback: pa.DataType | None) -> pa.DataType | None:
+    """Return a struct of the fields of both, or None if two of one name have no common type."""
     types = {field.name: field.type for field in left}
     for field in right:
         merged = common_type(types.get(field.name, pa.null()), field.type, fallback)
@@ -205,7 +207,7 @@ def add_class_names(field: pa.Field, names: Sequence[str]) -> pa.Field:
 
 
 def class_column(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """Return a column, with named classes as an ordered dictionary."""
+    """Return a column, named classes as an ordered dictionary; a code without a name is missing."""
     column, metadata = table[name], table.schema.field(name).metadata or {}
     if _CLASS_NAMES_KEY not in metadata:
         return column
@@ -223,7 +225,7 @@ def untyped_field(name: str) -> pa.Field:
 
 
 def declared_order(column: pa.ChunkedArray) -> str:
-    """Return the values of an ordered dictionary as JSON, or ""."""
+    """Return the values of an ordered dictionary as JSON; "" if not ordered, or if chunks differ."""
     if not pt.is_dictionary(column.type) or not column.type.ordered:
         return ""
     orders = {tuple(chunk.dictionary.cast(pa.string()).to_pylist()) for chunk in column.chunks}
@@ -231,7 +233,7 @@ def declared_order(column: pa.ChunkedArray) -> str:
 
 
 def cell_type(field: pa.Field) -> str:
-    """Return the name of a column's type for `CellType`, or ""."""
+    """Return the name of a column's type for `CellType`: "" for null, "text" for all but numbers and booleans."""
     kind = field.type
     if field.metadata == _UNTYPED:
         return "untyped"

@@ -104,6 +104,7 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
+        """Return the target rows of each class of `totals`."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
@@ -120,6 +121,7 @@ class Balance(Parametrized, ABC):
         """Return the bound of the rows of a class for a ratio."""
 
     def _targets_from_counts(self, totals: ClassCounts) -> Integers:
+        """Return targets from `counts`; ColumnError for an absent class, ConfigError for one in the wrong direction."""
         requested = self._parse_counts()
         class_indices = pc.index_in(pa.array(requested, pa.large_string()), value_set=totals.classes).to_pylist()
         targets = totals.counts.copy()
@@ -140,7 +142,7 @@ class Balance(Parametrized, ABC):
         return targets
 
     def _parse_counts(self) -> dict[str | None, int]:
-        """Return the target rows in `counts` by class name."""
+        """Return the target rows in `counts` by class name, None for missing values; ConfigError for invalid ones."""
         try:
             pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _as_pairs(self.counts or {})]
         except (TypeError, ValueError, pa.ArrowException):
@@ -156,7 +158,7 @@ class Balance(Parametrized, ABC):
 
 
 def balanced_weights(counts: Integers) -> NDArray[np.float32]:
-    """Return rows / (classes * rows of the class); 0 without rows."""
+    """Return rows / (classes with rows * rows of the class); 0 for a class without rows."""
     weights = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
     return np.where(counts > 0, weights, 0.0).astype(np.float32)
 

@@ -297,7 +297,7 @@ def table_without_columns(rows: int) -> pa.Table:
 
 
 def repeat_text(value: str | None, rows: int) -> pa.Array:
-    """Return a column of one text, or with None of missing values."""
+    """Return a column of one text, or of missing values for None."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))
 
@@ -310,7 +310,7 @@ def group_fragments(
     keep_separate: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
 ) -> list[Fragment]:
-    """Join consecutive fragments up to `partition_bytes`, into at least `partitions`."""
+    """Join consecutive fragments up to `partition_bytes` each, less if that leaves fewer than `partitions`."""
     groups: list[list[P]] = []
     for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
         if groups and len(groups) >= (partitions or 1):
@@ -327,7 +327,7 @@ def group_fragments(
 
 
 def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
-    """Return the positions that split `sizes` into similar parts."""
+    """Return the positions that cut `sizes` into `count` parts of similar sums, or one by one if there are fewer."""
     ends, steps = np.cumsum(sizes), np.arange(1, min(count, len(sizes)))
     cuts = np.searchsorted(ends - np.asarray(sizes) / 2, steps * (ends[-1] / (len(steps) + 1)))
     positions: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
@@ -335,13 +335,13 @@ def _even_cuts(sizes: Sequence[int], count: int) -> list[int]:
 
 
 def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
-    """Return the positions that split a span into equal parts."""
+    """Return the inner positions that split a span into equal parts of at most `partition_bytes`."""
     count = max(1, -(-(stop - start) // partition_bytes))
     return [start + (stop - start) * i // count for i in range(1, count)]
 
 
 def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
-    """Join fragments of files, with one fragment for each file."""
+    """Return one fragment per file, joined; ``extra_fields(members)`` are its fields besides rows and bytes."""
     joined: list[Fragment] = []
     for _, group in groupby(fragments, key=lambda fragment: fragment.file):
         members = list(group)

@@ -72,7 +72,7 @@ def as_text(column: pa.Array) -> pa.Array:
     """Return cells as strings, the same for equal values of any type.
 
     pandas turns a column of integers into floats as soon as one cell is missing; the text of a cell must not depend on
-    its neighbors.
+    its neighbors. ColumnError for lists, structs, and bytes that are not UTF-8.
     """
     kind = column.type
     if pt.is_string(kind):
@@ -137,6 +137,7 @@ def _simplify_decimals(text: pa.Array) -> pa.Array:
 
 
 def _simplify_times(text: pa.Array) -> pa.Array:
+    """Return times without trailing zeros, and with offsets such as "+00:00"."""
     text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z|[+-].*)?$", r".\1\2")
     text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"(:\d\d(?:\.\d+)?[+-]\d\d):?(\d\d).*$", r"\1:\2")
@@ -144,7 +145,7 @@ def _simplify_times(text: pa.Array) -> pa.Array:
 
 
 def _times_to_text(column: pa.Array, text: pa.Array) -> pa.Array:
-    """Return simplified texts of times, recomputed for late times."""
+    """Return the simplified `text` of times; where Arrow has no zone rules, texts are computed again."""
     text = _simplify_times(text)
     if not pt.is_timestamp(column.type) or column.type.tz is None or not pc.any(late := is_late(column)).as_py():
         return text
@@ -175,7 +176,7 @@ def cell_texts(cells: Iterable[Any]) -> list[str | None]:
 
 
 def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
-    """Return scalars of several types as `MIXED` cells."""
+    """Return scalars as `MIXED` cells, with text, and with a number if they are numbers; None and NaN are missing."""
     cell_list = list(cells)
     texts = pa.array(cell_texts(cell_list), pa.string())
     # NumPy's durations are instances of np.integer.
@@ -281,7 +282,7 @@ def _is_missing(cells: np.ndarray) -> np.ndarray:
 
 
 def _media_kind(cells: np.ndarray) -> MediaKind | None:
-    """Return the kind of media among the cells, or None."""
+    """Return "audio" if a cell is audio, else "image" if one is a medium, else None."""
     if any(map(_is_audio, cells)):
         return "audio"
     return "image" if any(map(_is_medium, cells)) else None
@@ -352,6 +353,7 @@ class Cells:
     first_row: int | None  # row number of the first cell; None if unknown, as in a Dask partition
 
     def to_arrow(self) -> pa.Array:
+        """Return the cells as an Arrow array; an error names column, row and value of an unreadable cell."""
         missing = _is_missing(self.values)
         try:
             return self._convert(missing)
@@ -377,6 +379,7 @@ class Cells:
         return self._convert_lists(cells) if self.kind == "list" else self._convert_media(cells)
 
     def _convert_media(self, objects: list[Any]) -> pa.StructArray:
+        """Return media objects as structs; ColumnError for the first unreadable one."""
         kind = cast("MediaKind", self.kind)
         cells, unreadable = convert_media_objects(objects, kind)
         if unreadable:
@@ -387,7 +390,7 @@ class Cells:
         return cells
 
     def _convert_lists(self, values: list[Any]) -> pa.Array:
-        """Return lists as an Arrow list array, if mixed of text."""
+        """Return lists as an Arrow list array; lists of text if elements have several types, or are times."""
         cells = [self._as_list(i, cell) for i, cell in enumerate(values)]
         try:
             array = pa.array(cells, from_pandas=True)
@@ -399,6 +402,7 @@ class Cells:
         return pa.array(texts, pa.list_(pa.string()))
 
     def _as_list(self, i: int, cell: Any) -> Any:
+        """Return a cell as Arrow reads it, sets sorted by text; ColumnError for an array of several dimensions."""
         if isinstance(cell, set | frozenset):
             return sorted(cell, key=str)
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
@@ -407,6 +411,7 @@ class Cells:
         return list(cell) if isinstance(cell, pd.Series) else cell
 
     def _element_texts(self, i: int, cell: Any) -> list[str | None]:
+        """Return the elements of a list as text, None if missing; ColumnError with row `i` for a nested one."""
         elements = [None if not isinstance(x, _LIST_TYPES) and pd.isna(x) else x for x in cell]
         for element in elements:
             if element is not None and not isinstance(element, SCALARS):

@@ -158,7 +158,7 @@ def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
 
 
 def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCounts:
-    """Count the rows of each class among those that `mask` marks."""
+    """Count the rows of each class among those in `mask` (None: all); ColumnError for above 1,000,000 classes."""
     codes, classes = encode_classes(table, column)
     counts = np.bincount(codes if mask is None else codes[mask])
     used = np.flatnonzero(counts)
@@ -200,7 +200,7 @@ class ClassShare:
         return rows, np.repeat(np.arange(counts.size), counts), self._permute_ranks(ranks, counts, keys)
 
     def _permute_ranks(self, ranks: Integers, counts: Integers, keys: Uint64Array) -> Integers:
-        """Permute the ranks of each class, `counts` of them, by its key."""
+        """Return ranks, permuted within each class by its key; consecutive `counts` are of one class."""
         if ranks.size < _MIN_ROWS_PER_CALL * counts.size:
             return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
         ends = np.cumsum(counts)
@@ -209,6 +209,7 @@ class ClassShare:
         return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
     def _encode_rows(self, table: pa.Table, mask: Mask | None) -> Integers:
+        """Return the class number of each marked row; ColumnError for a class that the census lacks."""
         codes, names = encode_classes(table, self.column)
         indices = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
         known: Integers = indices[codes if mask is None else codes[mask]]
@@ -218,7 +219,7 @@ class ClassShare:
 
 
 def _stable_order(codes: Integers, classes: int) -> Integers:
-    """Return the stable order of codes, from two sorts of 16 bits."""
+    """Return the stable argsort of codes below `classes`, by sorts of 16 bits."""
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     if classes > 0x10000:
         order = order[np.argsort((codes >> 16)[order].astype(np.uint16), kind="stable")]
@@ -282,7 +283,7 @@ class OrderedCounts:
         return int(self.counts[self.buckets == bucket].sum())
 
     def find(self, rank: int) -> tuple[int, int]:
-        """Return the bucket of a rank (from 0), and the rows before it."""
+        """Return the bucket of a rank (from 0), and the rows before it; ColumnError if there are fewer rows."""
         ends = np.cumsum(self.counts)
         index = int(np.searchsorted(ends, rank, side="right"))
         if rank < 0 or index == ends.size:

@@ -96,7 +96,7 @@ def _has_duplicate_fields(kind: pa.DataType) -> bool:
 
 
 def check_types(fields: Iterable[pa.Field]) -> None:
-    """Raise an error for invalid names and negative list sizes."""
+    """Raise an error of Arrow or UnicodeDecodeError for negative list sizes and invalid names, at any depth."""
     for field in fields:
         _ = field.name  # decodes the name, whose bytes Arrow accepts unchecked
         if pt.is_fixed_size_list(field.type) and field.type.list_size < 0:
@@ -209,7 +209,7 @@ def plan_batches(
     partition_bytes: int,
     partitions: int | None = None,
 ) -> tuple[CommonSchema, list[Fragment]]:
-    """Return the common schema of all files, and their fragments."""
+    """Return the common schema of all files, and fragments of about `partition_bytes` of `columns` (None: all)."""
     layouts = for_each_file(kind.layout, files)
     common_schema = CommonSchema(files, [schema for schema, _ in layouts])
     readable = [name for name in common_schema.types if name not in common_schema.problems]
@@ -229,7 +229,7 @@ def plan_batches(
 def _batch_row_bytes(
     kind: type[BatchFragment], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
 ) -> float:
-    """Return the mean bytes of a row in the largest batch."""
+    """Return the mean bytes of a row in the largest batch; 0 without rows."""
     rows, number, batch = max(
         (n, -i, -j) for i, batch_rows in enumerate(counts) for j, n in enumerate([*batch_rows, 0])
     )
@@ -241,6 +241,7 @@ def _batch_row_bytes(
 
 
 def _open_reader(handle: Any, fields: list[int] | None) -> Any:
+    """Return a reader of Arrow's file or stream format, with these fields (None: all)."""
     handle.seek(0)
     magic = bytes(handle.read(len(_FILE_MAGIC)))
     handle.seek(0)
@@ -417,6 +418,7 @@ def _read_metadata(file: File) -> pq.FileMetaData:
 
 
 def _read_footer(file: File) -> _Footer:
+    """Return schema and sizes of a file, without pandas' index; ConfigError if it cannot be read."""
     with explain_read_errors(file, "Parquet"), _open_parquet(file) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
@@ -479,7 +481,7 @@ class _SizeOnlyFile(io.RawIOBase):
 
 
 def _choose_dictionary_columns(footers: Sequence[_Footer]) -> frozenset[str]:
-    """Return the text columns to read as dictionary codes."""
+    """Return the text columns to read as codes: encoded so in all files, and small per value."""
     texts = [{field.name for field in footer.schema if pt.is_string(narrow_type(field.type))} for footer in footers]
     sizes = [size for footer in footers for size in footer.sizes]
     plain = {size.name for size in sizes if size.values and not size.has_codes}
@@ -501,7 +503,7 @@ def _parquet_row_bytes(
     columns: Collection[str] | None,
     dictionary_columns: frozenset[str],
 ) -> tuple[float, float]:
-    """Return the bytes of a row, as delivered and decoded."""
+    """Return the bytes of a row of `columns` (None: all), as delivered and decoded; zeros without rows."""
     rows, number = max((max(footer.rows, default=0), -i) for i, footer in enumerate(footers))
     footer, file = footers[-number], files[-number]
     if not rows:

@@ -92,6 +92,7 @@ def _read_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> p
 
 
 def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
+    """Return a table with class names as metadata, unless they are the numbers of the classes."""
     schema = table.schema
     for i, field in enumerate(schema):
         names = getattr(features.get(field.name), "names", None)
@@ -101,7 +102,7 @@ def _add_class_names(table: pa.Table, features: Any) -> pa.Table:
 
 
 def is_dataset(frame: object) -> bool:
-    """Return whether an object is a `datasets.Dataset`."""
+    """Return whether an object is a `datasets.Dataset`; ColumnError for a dict of splits."""
     for name in ("DatasetDict", "IterableDatasetDict"):
         if is_instance_of(frame, "datasets", name):
             raise ColumnError(
@@ -111,6 +112,7 @@ def is_dataset(frame: object) -> bool:
 
 
 def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield tables of an `IterableDataset`; a key that a batch lacks is missing in it."""
     if dataset.features is not None:
         for table in dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS):
             yield _add_class_names(table, dataset.features)
@@ -133,7 +135,7 @@ def _is_memory_mapped(table: Any) -> bool:
 def open_arrow_dataset(
     dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int
 ) -> FragmentListSource | None:
-    """Return the source of Parquet files or of Lance, or None."""
+    """Return the source of a dataset of Parquet or Lance; None for other formats and filtered ones."""
     columns = choose_columns(dataset.schema.names, wanted, "the dataset")
     try:
         arrow_fragments = list(dataset.get_fragments())
@@ -172,7 +174,7 @@ class ArrowDatasetSource(FragmentListSource):
 def _read_arrow_fragment(
     arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of a row group (`start` None), or of `rows` rows of Lance."""
+    """Return columns of a row group (`start` None), or `rows` rows of Lance; ConfigError if rows changed."""
     scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = arrow_fragment.to_table(columns=list(columns), **scan_options)
@@ -184,7 +186,7 @@ def _read_arrow_fragment(
 
 
 def _split_arrow_fragment(arrow_fragment: Any, max_rows: int) -> list[tuple[Any, int, int | None]]:
-    """Return (fragment, rows, first row of Lance) for each part."""
+    """Return (fragment, rows, first row) of each row group (first row None), or of `max_rows` rows of Lance."""
     if isinstance(arrow_fragment, pds.ParquetFileFragment):
         parts = arrow_fragment.split_by_row_group()
         return [(part, sum(group.num_rows for group in part.row_groups), None) for part in parts]
@@ -212,7 +214,7 @@ class StreamSource(FileSource):
 def open_stream(
     stream: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
-    """Read a stream into a folder in `scratch`, and return its source."""
+    """Read a stream into files in `scratch`, and return their source; None if it is not a stream."""
     try:
         schema_and_read = _open_batches(
             select_polars_columns(stream, wanted) if is_instance_of(stream, "polars", "LazyFrame") else stream
@@ -240,7 +242,7 @@ def open_stream(
 
 
 def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
-    """Return the schema of a stream, and a function for its batches."""
+    """Return the schema of a stream, and a function from columns to batches; None if it is not a stream."""
     if is_instance_of(stream, "polars", "LazyFrame"):
         types = pa.table(stream.collect_schema().to_frame()).schema
         return types, lambda names: stream.select(names).collect_batches(**_COLLECT_OPTIONS)
@@ -266,7 +268,7 @@ def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterabl
 
 
 def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:
-    """Yield tables of delivered types of at most about `max_bytes`."""
+    """Yield tables in delivered types of at most about `max_bytes`, at least one, which may be empty."""
     pending, nbytes = [schema.empty_table()], 0
     for table in (narrow_table(pa.table(batch)) for batch in batches):
         rows = max(1, min(MAX_FRAGMENT_ROWS, len(table) * max_bytes // max(table.nbytes, 1)))

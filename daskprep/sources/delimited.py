@@ -79,7 +79,7 @@ class DelimitedFragment(FileFragment):
         return table.select(columns)
 
     def _parse_table(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
-        """Return columns as binary cells, so that the caller can name the line of invalid text."""
+        """Return columns as undecoded bytes; RejectedValueError for an open quote, or a wrong number of cells."""
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
         blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
         has_quotes = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
@@ -140,6 +140,7 @@ class DelimitedFragment(FileFragment):
         )
 
     def _line_number(self, data: pa.Buffer, row: int) -> int:
+        """Return the line of the file, from 1, at which row `row` of `data` starts."""
         text: bytes = data.to_pybytes()
         starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
         offset = int(starts[min(row, len(starts) - 1)])
@@ -147,7 +148,7 @@ class DelimitedFragment(FileFragment):
 
 
 def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
-    """Return a block size with which no block ends in a return.
+    """Return the next block size with which no block ends in a carriage return.
 
     Arrow 26.0.1 drops a newline at the start of the next block, even if both characters are in quotes.
     """
@@ -157,7 +158,7 @@ def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
-    """Return fragments of the rows of a file."""
+    """Return fragments of a file of about `partition_bytes`, cut between records, with the detected dialect."""
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _read_head(text, dialect, nbytes)
         head_text = text.decode_head(head[start:])
@@ -184,7 +185,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
 
 
 def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
-    """Return the first bytes, whether that is all, and the first row."""
+    """Return the first bytes, whether they are the whole file, and the position of the first record."""
     head, complete = text.head(nbytes)
     starts = [text.skip_byte_order_mark(head)]
     starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
@@ -195,7 +196,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
-    """Return the column names of a file from its first record."""
+    """Return column names of the first record; with header=None `names` or "column_0", "column_1", ..."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
@@ -247,7 +248,7 @@ def _read_csv_rows(text: str, delimiter: str, quote: str | None) -> Any:
 
 
 def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
-    """Return the delimiter with the most, and equally many, cells."""
+    """Return the delimiter with which the first rows have equally many cells, the most if several do."""
     widths = {}
     for delimiter in DELIMITERS:
         counts = [len(row) for row in _first_rows(head, delimiter, dialect.quote)]
@@ -265,6 +266,7 @@ def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
 
 
 def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]:
+    """Return the first rows as cells, without empty ones; none if they are no CSV."""
     with suppress(csv.Error):
         return list(islice(filter(None, _read_csv_rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
     return []
@@ -325,6 +327,7 @@ class Dialect:
         return blank_out_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
+        """Raise ConfigError for options that are invalid, or contradict each other."""
         self._check_numbers()
         if not is_valid_utf8(self.null_values):
             raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")
@@ -356,7 +359,7 @@ class Dialect:
                 raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
 
     def convert_cells(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return text cells with missing values and decimal points."""
+        """Return cells with nulls, and numbers as "1234.5"; RejectedValueError for a point in a number with commas."""
         if isinstance(self.null_values, dict):
             missing = pa.array(self.missing(name), pa.string())
             cells = only_where(pc.invert(pc.is_in(cells, value_set=missing)), cells)

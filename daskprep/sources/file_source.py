@@ -235,6 +235,7 @@ def read_files(
 def _plan_delimited(
     texts: Sequence[TextFile], dialect: Dialect, fragment_bytes: int
 ) -> tuple[CommonSchema, list[DelimitedFragment]]:
+    """Return common schema and fragments; warn if the first line looks like a row."""
     fragments_by_file = for_each_file(lambda text: plan_delimited(text, dialect, fragment_bytes), texts)
     if dialect.header is not None and (
         problem := describe_suspicious_header(texts[0], fragments_by_file[0][0].dialect)
@@ -254,6 +255,7 @@ def _plan_delimited(
 def _plan_json(
     texts: Sequence[TextFile], fragment_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> tuple[CommonSchema, list[JsonFragment]]:
+    """Return common schema and fragments; parsed rows are kept in `scratch` if they fit."""
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, fragment_bytes), texts)))
     spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
     keep = spool if has_room(spool.path, sum(fragment.nbytes for fragment in untyped)) else None
@@ -265,6 +267,7 @@ def _plan_json(
 
 
 def _check_options(format: str | None, partition_bytes: int, partitions: int | None, **lists: object) -> None:
+    """Raise ConfigError for an unknown format, a number below 1, or text where a list is needed."""
     if format is not None and format not in (formats := get_args(Format)):
         raise ConfigError(f"format={format!r}: expected one of {', '.join(formats)}.{did_you_mean(format, formats)}")
     for option, count in (("partition_bytes", partition_bytes), ("partitions", partitions)):
@@ -276,7 +279,7 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
 
 
 def _list_paths(paths: Paths) -> list[str]:
-    """Return one path, or several, as a list of text."""
+    """Return one path, or several, as a list of text; ConfigError for an empty list, and for frames."""
     if hasattr(paths, "columns"):
         raise ConfigError(f"read_files is for paths, not for a {type(paths).__name__}: pass it without read_files")
     path_list = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
@@ -289,13 +292,14 @@ def _list_paths(paths: Paths) -> list[str]:
 
 
 def estimate_file_bytes(paths: Paths, storage_options: Mapping[str, Any] | None, format: str | None) -> int | None:
-    """Return the estimated bytes of files in memory, or None."""
+    """Return the estimated bytes of files in memory, or None if a size is unknown."""
     files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
     sizes = [file.size for file in files]
     return None if None in sizes else int(_MEMORY_RATIO * sum(filter(None, sizes)))
 
 
 def _split_suffixes(name: str) -> tuple[str, str]:
+    """Return the suffixes of format and compression in lower case: (".csv", ".gz") or (".csv", "")."""
     path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
     path = path.with_name(f"_{path.name}")  # a file may have no name but its suffix
     return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
@@ -314,7 +318,7 @@ def _find_format(name: str) -> Format | None:
 
 
 def common_format(files: Sequence[File]) -> Format:
-    """Return the format of all files, by their names."""
+    """Return the format of all files by their names; ConfigError if they differ, or for an unknown one."""
     format_counts: Counter[Format] = Counter()
     for file in files:
         if (file_format := _find_format(file.name)) is None:

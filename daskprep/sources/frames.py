@@ -140,7 +140,7 @@ class DaskSource(Source):
 
 
 def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]:
-    """Return errors for lists and media that Dask made text."""
+    """Return, by column, errors for lists and media that Dask converted to text."""
     problems = {}
     text_columns = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
     nodes = list(frame.expr.walk()) if text_columns and hasattr(frame, "expr") else []
@@ -157,7 +157,7 @@ def _find_text_conversions(frame: Any, columns: Sequence[str]) -> dict[str, str]
 
 
 def _cells_before_conversion(node: Any, frame_type: type, columns: set[str]) -> dict[str, np.ndarray]:
-    """Return cells that a node of Dask converts to text."""
+    """Return, by column, the first present cells that a node of Dask converts to text."""
     node_type = type(node).__name__
     if node_type.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
         rows = node.operand("frame")._data
@@ -190,7 +190,7 @@ def is_frame(frame: object) -> bool:
 
 
 def is_array(data: Any) -> bool:
-    """Return whether data has the form of an array."""
+    """Return whether data is an array, or a list of lists; frames, columns and lazy arrays are not."""
     if isinstance(data, list):
         return bool(data) and isinstance(data[0], list | tuple | np.ndarray)
     # Frames and columns convert to arrays too, and lazy arrays would be computed.
@@ -208,13 +208,13 @@ def frame_of_array(array: Any, estimator: Any = None) -> pd.DataFrame:
 
 
 def with_text_names(frame: Any) -> Any:
-    """Return a frame with integers that name columns as text."""
+    """Return a frame with column names that are integers as text, and others unchanged."""
     texts = {name: str(name) for name in frame.columns if isinstance(name, Integral) and not isinstance(name, bool)}
     return frame.rename(columns=texts) if texts else frame
 
 
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
-    """Return the `wanted` columns of a frame, or all."""
+    """Return the `wanted` columns of a frame, or all; ColumnError for repeated names, and those not text."""
     chosen = None if wanted is None else list(wanted)
     texts = [name for name in labels if isinstance(name, str)]
     wanted_names = set(chosen or ()).difference(texts)
@@ -231,7 +231,7 @@ def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[st
 
 
 def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
-    """Return the `wanted` names (None: all) of a table."""
+    """Return the `wanted` names (None: all) of a table; ColumnError for an absent or repeated one."""
     require_columns(wanted or (), names)
     wanted_names = set(names if wanted is None else wanted)
     check_names([name for name in names if name in wanted_names], where, remedy)
@@ -239,7 +239,7 @@ def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, r
 
 
 def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
-    """Return Arrow data in memory as a table, or None."""
+    """Return Arrow data in memory as a table; None for streams and other data."""
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     # DuckDB's relations have a length too, but computing it runs the query.
@@ -255,7 +255,7 @@ def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
 
 
 def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
-    """Return the `wanted` columns of a polars frame, with integers of 128 bits as text."""
+    """Return `wanted` columns, integers of 128 bits as text; ColumnError for types that Arrow lacks."""
     types = frame.collect_schema()
     require_columns(wanted or (), list(types))
     names = list(types) if wanted is None else wanted
@@ -271,7 +271,7 @@ def select_polars_columns(frame: Any, wanted: list[str] | None) -> Any:
 
 
 def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a frame of lists and arrays by column name."""
+    """Return a frame of lists and arrays by column name; ColumnError if their lengths differ."""
     series = {name: _series(name, cells) for name, cells in columns.items()}
     rows = {name: len(column) for name, column in series.items()}
     if len(set(rows.values())) > 1:
@@ -280,7 +280,7 @@ def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return a frame with a row for each dict."""
+    """Return a frame with a row for each dict; None for absent keys."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
 
@@ -291,7 +291,7 @@ def is_cell(value: object) -> bool:
 
 
 def _series(name: str, cells: Any) -> pd.Series[Any]:
-    """Return a column of a dict as a Series."""
+    """Return a column of a dict as a Series, without its index; ColumnError for a single cell."""
     if is_cell(cells):
         raise ColumnError(
             f'column "{name}" of a dict is {cells!r:.80}: pass a list or an array for each column, or rows as a list '
@@ -330,7 +330,7 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 def series_to_arrow(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
-    """Return a column of a frame as an Arrow column.
+    """Return a column of a frame as an Arrow column; ColumnError if its type or a cell cannot be read.
 
     `kind` is the `cell_kind` of all rows of an object column; None: determined from `series`. `first_row` is the row
     number of the first cell, for error messages; None if unknown, as in a Dask partition.
@@ -385,7 +385,7 @@ def _has_object_dtype(dtype: Any) -> bool:
 
 
 def max_slice_rows(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
-    """Return the maximum number of rows in a slice."""
+    """Return the rows of a slice of `partition_bytes`: at least 1, and few if columns may be media."""
     # Media may be paths, and the size of a path does not show the size of the decoded media.
     max_rows = _MEDIA_ROWS if _may_contain_media(narrow_schema(schema)) else _SLICE_ROWS
     return max(1, min(max_rows, int(partition_bytes / max(row_bytes, 1))))

@@ -141,6 +141,7 @@ class JsonFragment(FileFragment):
                 raise self._bad_line_error(number, line, f"it is nested more than {_MAX_LEVELS} levels deep")
 
     def _parse_table(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+        """Return rows with the columns of `schema` alone, or with all in inferred types (None)."""
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
             return (schema or pa.schema([])).empty_table()
         options = pa_json.ParseOptions(
@@ -154,6 +155,7 @@ class JsonFragment(FileFragment):
         return parse_in_blocks(parse, data, _PARSED_BYTES)
 
     def _iterate_objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
+        """Yield the object of each line but blank ones; RejectedValueError for a line that is none."""
         for number, line in enumerate(data.to_pybytes().split(b"\n")):
             if not line.strip():
                 continue
@@ -178,6 +180,7 @@ class JsonFragment(FileFragment):
         )
 
     def _line_number(self, number: int) -> int:
+        """Return the line of the file, from 1, of a line or array element of this fragment."""
         if self.is_array:
             data = self.text.read(self.start, self.stop).to_pybytes()
             lines = _split_elements(data).split(b"\n")[: number + 1]
@@ -200,7 +203,7 @@ def _find_deep_lines(text: bytes) -> np.ndarray:
 
 
 def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
-    """Return fragments of a file, still without types."""
+    """Return fragments of a file, still without types; ConfigError unless it has objects, or an array."""
     head, complete = text.head(_HEAD_BYTES)
     start = text.skip_byte_order_mark(head)
     first_text = head[start:].lstrip()
@@ -219,7 +222,7 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonFragment]:
 
 
 def assign_types(fragments: Sequence[JsonFragment], surveys: Sequence[Survey], spool: Spool) -> list[JsonFragment]:
-    """Return the fragments with row counts, and with common types."""
+    """Return the fragments with row counts and common types; columns without one are in `mixed`."""
     types: dict[str, JsonType] = {}
     for _, fragment_types, _ in surveys:
         for name, (kind, is_mixed) in fragment_types.items():
@@ -258,7 +261,7 @@ def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
 
 
 def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
-    """Return the first line start at or after each target."""
+    """Return the first line start at or after each target, each once, before the end."""
     starts: list[int] = []
     for target in targets:
         if starts and target <= starts[-1]:
@@ -293,7 +296,7 @@ def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tuple[int, int]]:
-    """Return (start, stop) of parts of an array, split after elements."""
+    """Return (start, stop) of parts of an array, cut at commas; RejectedValueError if it does not end."""
     cuts, waiting, position = [], list(targets)[::-1], start
     for view, _, commas, ends in _scan_structure(text.blocks(start)):
         last = int(ends[0]) if len(ends) else len(view)
@@ -312,6 +315,7 @@ def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tu
 
 
 def _split_elements(data: bytes) -> bytes:
+    """Return elements of an array as lines; newlines within elements become spaces."""
     element_lines = []
     for view, newlines, commas, _ in _scan_structure([data]):
         block = view.copy()
@@ -321,7 +325,7 @@ def _split_elements(data: bytes) -> bytes:
 
 
 def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """Return the type of a column that Arrow parsed."""
+    """Return the type of a parsed column: text for timestamps, for numbers one that holds their values."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()
@@ -367,7 +371,7 @@ def _settle_inner_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _values_type(values: Iterable[Any]) -> JsonType:
-    """Return the type of JSON values that Python parsed."""
+    """Return the type of parsed JSON values, and whether they have several, and are read as text."""
     values = [value for value in values if value is not None]
     kinds = set(map(type, values))
     if not kinds:

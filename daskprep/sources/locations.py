@@ -149,6 +149,7 @@ def find_files(
 def _expand_path(
     user_path: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]
 ) -> list[File]:
+    """Return the files of a path, URL, folder or glob; ConfigError if there is none."""
     filesystem, root = open_filesystem(user_path, options)
     filesystem.invalidate_cache()  # fsspec caches listings, which may be stale
     info = _call_filesystem(user_path, attempts, lambda: filesystem.info(root))
@@ -174,6 +175,7 @@ def _expand_path(
 def _list_folder(
     filesystem: Any, root: str, user_path: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
+    """Return the data files in a folder; ConfigError if there is none, and for tables of Delta Lake."""
     infos = _call_filesystem(user_path, attempts, lambda: filesystem.find(root, detail=True)) or {}
     inner = {path: path[len(root) :].lstrip("/") for path in infos}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
@@ -214,7 +216,7 @@ def _natural_sort_key(path: str) -> list[Any]:
 
 
 def _call_filesystem(user_path: str, attempts: int, call: Callable[[], Any]) -> Any:
-    """Return the result of a call; None for an absent path."""
+    """Return the result of a call, None for an absent path; ConfigError for other errors."""
     try:
         return call_with_retries(call, attempts)
     except FileNotFoundError:
@@ -252,6 +254,7 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
+    """Return the URL of a file, with its host and without credentials."""
     url = filesystem.unstrip_protocol(path)
     host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")
@@ -285,6 +288,7 @@ class Spool:
         return str, (self.path,)
 
     def write(self, name: str, table: pa.Table) -> Path:
+        """Write a table in Arrow's stream format, and return its path."""
         with (
             Folder.open(self.path).writer(name, durable=False) as append,
             open_output(append) as out,

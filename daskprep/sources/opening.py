@@ -120,7 +120,7 @@ def get_splits(frame: Any) -> Mapping[str, Any]:
 def combine_splits(
     frames: Mapping[str, Any], columns: Iterable[str] | None, open_source: Callable[..., Source]
 ) -> Source:
-    """Return a source of all splits; ``open_source(frame, columns)`` opens one."""
+    """Return a source of all splits, with a column "split"; ``open_source(frame, columns)`` opens one."""
     for name in frames:
         if name not in SPLITS:
             raise ConfigError(f"no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}")
@@ -158,7 +158,7 @@ def combine_splits(
 
 
 def select_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
-    """Return a source of the rows that `masks` select."""
+    """Return a lazy source of the rows in `masks`, one per partition; `rows` is how many each selects."""
     if source.is_dask:
         select = functools.partial(_select_frame_rows, masks)
         selected: Source = DaskSource(source.frame.map_partitions(select, meta=source.frame._meta), source.columns)
@@ -238,6 +238,7 @@ def prepare_partition(frame: pd.DataFrame, function: Prepare, partition_info: An
 def _read_prepared(
     function: Prepare, rows: Fragment | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
 ) -> pa.Table:
+    """Return columns of the prepared rows; ColumnError if the function omits one."""
     frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
     result = apply_function(function, frame, f"partition {partition}")
     if missing := [column for column in columns if column not in result]:
@@ -249,7 +250,7 @@ def _read_prepared(
 
 
 def apply_function(function: Prepare, frame: pd.DataFrame, where: str = "a frame without rows") -> pd.DataFrame:
-    """Return the result of the function for a frame."""
+    """Return the function's result for a frame; ColumnError unless it has the same rows in the same order."""
     name = function_name(function)
     try:
         result = function(frame.copy(deep=False))
@@ -383,7 +384,7 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
 
 
 def estimate_bytes(frame: Any, **options: Any) -> int | None:
-    """Return the bytes of all partitions in memory, or None; paths are listed, not opened."""
+    """Return the bytes of all partitions: 0 if in memory, None if unknown. Paths are listed, not opened."""
     if frames := get_splits(frame):
         sizes = [estimate_bytes(one, **options) for one in frames.values()]
         return None if None in sizes else sum(filter(None, sizes))
@@ -411,7 +412,7 @@ def as_pandas(data: Any) -> pd.DataFrame | None:
 
 
 def wrap_single_row(data: Any) -> Any:
-    """Return rows for `as_source`, also for a dict of cells."""
+    """Return a dict of cells as a list of it, and other data unchanged."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
     return [data] if is_row else data
 

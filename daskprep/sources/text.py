@@ -30,7 +30,7 @@ _NEWLINE, _RETURN = 10, 13
 
 
 def codec_name(encoding: str) -> str:
-    """Return Python's name of an encoding."""
+    """Return Python's name of an encoding; ConfigError if it is unknown, or not of text."""
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)  # raises for codecs not of text, such as base64
@@ -114,7 +114,7 @@ class TextFile:
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
     def skip_byte_order_mark(self, head: bytes) -> int:
-        """Return the position after a byte order mark in a head, or 0."""
+        """Return the position after a byte order mark, or 0; RejectedValueError for compressed text."""
         if self.compression is None and (match := _COMPRESSED.match(head)):
             name, kind = self.file.name, str(match.lastgroup)
             remedy = f"rename it to {name}{_SUFFIXES[kind]}" if kind in _SUFFIXES else "unpack it, or use gzip"
@@ -138,6 +138,7 @@ class TextFile:
             return pa.py_buffer(stream.read() if nbytes is None else stream.read(nbytes))
 
     def _as_utf8(self, stored: pa.Buffer, start: int) -> pa.Buffer:
+        """Return bytes as UTF-8; RejectedValueError with the position of an invalid one."""
         if self.encoding == _UTF8 or not stored.size:
             return stored
         try:
@@ -154,7 +155,7 @@ class TextFile:
 
 
 def parse_in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
-    """Return the result of a parser, with blocks as large as the longest record needs."""
+    """Return ``parse(data, block_bytes)``, with larger blocks until the longest record fits in one."""
     if data[: len(_BOM)].to_pybytes() == _BOM:
         data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, also in the middle of a file
     while True:
@@ -218,6 +219,7 @@ class _QuoteTracker:
         return run_starts
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
+        """Return a mask of the runs of quotes at the start of a cell."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before
@@ -247,6 +249,7 @@ def join_quote_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[byte
 
 
 def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield blocks that end with lines, and the rest after the last line end."""
     waiting: list[bytes] = []
     for block in blocks:
         if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
@@ -257,7 +260,7 @@ def _join_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def blank_out_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
-    """Yield blocks with comments overwritten by returns."""
+    """Yield blocks of lines, with comments outside of quotes overwritten by carriage returns."""
     quotes = _QuoteTracker(delimiter, quote)
     line = re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
     for block in _join_lines(blocks):
@@ -305,7 +308,7 @@ def cut_records(
 
 
 def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
-    """Return the first end at or after each target, and remove it."""
+    """Return the first of sorted `ends` at or after each target, and pop these from descending `waiting`."""
     taken: list[int] = []
     while waiting and (reached := int(np.searchsorted(ends, waiting[-1]))) < len(ends):
         taken.append(int(ends[reached]))
@@ -315,7 +318,7 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
-    """Return the positions at which records start."""
+    """Return the positions at which records start; blank lines are none."""
     view = np.frombuffer(text, np.uint8)
     changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     starts = np.concatenate([[0], _outside_quotes(np.flatnonzero(view == _NEWLINE), changes, inside) + 1])

@@ -118,6 +118,7 @@ class ThreadExecutor(PartitionExecutor):
         self._pool.shutdown(cancel_futures=True)
 
     def _run(self, request: PartitionRequest) -> Any:
+        """Return the result of a request, which this thread reads and computes."""
         job, work = self.job, self.job.work
         if self._graph is None:
             table = work.source._read(request.number, work.columns)

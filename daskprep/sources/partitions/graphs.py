@@ -139,7 +139,7 @@ def _run_and_prepend(leading_columns: list[str], *task: Any) -> pd.DataFrame:
 
 
 def prepend_columns(frame: pd.DataFrame, leading_columns: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
-    """Return results with the index and first columns of `frame`."""
+    """Return results with the index and first columns of `frame`; ConfigError for a name in both."""
     combined = results.set_axis(frame.index)
     for position, name in enumerate(leading_columns):
         if name in combined.columns:
@@ -156,7 +156,7 @@ def run_on_fragment(function: Callable[..., Any], shared: Any, argument: Any, fr
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Undo the malloc setting of Dask's nannies.
+    """Undo the malloc setting of Dask's nannies, and return whether it was undone.
 
     Other settings stay. With Dask's, encoding spends a third of its time on memory that glibc requests repeatedly.
     """

@@ -169,7 +169,7 @@ def map_reduce(
 
 
 def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
-    """Return arguments of a later pass, lazy unless rows are in memory."""
+    """Return ``combine(results)``, an argument per partition of a later pass; lazy unless rows are in memory."""
     if work.source.in_memory:
         return combine(run_on_threads(work.run_on, work.source.npartitions))
     layer, keys = partition_layer(work, name, separate_tasks=True)
@@ -179,7 +179,7 @@ def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[
 
 
 def build_arrays(work: Work, *, like: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, Any]:
-    """Return an array for each key of the results, of dtypes and shapes in ``like()``."""
+    """Return an array per key of the results, of NumPy if rows are in memory, else lazy, typed as in ``like()``."""
     source = work.source
     if source.in_memory:
         parts = run_on_threads(work.run_on, source.npartitions)
@@ -245,7 +245,7 @@ def _grouped_layer(work: Work, name: str, gather: Gather, checkpoint: Checkpoint
 
 
 def _pickle_for_cluster(lists: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
-    """Return arguments as one pickle a task on a cluster."""
+    """Return the arguments of each task, as one pickle if this saves frames on a cluster."""
     sample = lists[:2]
     if not is_distributed() or len(_dump(sample)) < _MIN_SEPARATE_RATIO * sum(len(_dump(items)) for items in sample):
         return lists
@@ -321,7 +321,7 @@ def split_batches(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
 
 
 def group_partitions(count: int, threads: int | None = None, size: int | None = None) -> list[range]:
-    """Return ranges of partitions, one for each task."""
+    """Return ranges of partitions, one for each task; `size` None: a few tasks for each thread."""
     tasks = _TASKS_PER_THREAD * (worker_threads()[1] if threads is None else threads)
     size = size or max(1, count // (tasks or _DEFAULT_TASKS))
     return [range(start, min(start + size, count)) for start in range(0, count, size)]

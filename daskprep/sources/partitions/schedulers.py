@@ -122,6 +122,7 @@ def local_workers(
 
 
 def _has_scheduler() -> bool:
+    """Return whether a scheduler is chosen, or this is a worker or another child process."""
     is_chosen = any(dask.config.get(name, None) is not None for name in ("scheduler", "pool", "num_workers"))
     if is_chosen or active_client() is not None or multiprocessing.current_process().name != "MainProcess":
         return True
@@ -201,10 +202,7 @@ def _is_removed(client: Any, address: str) -> bool:
 
 
 def _call_if_same_version(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a function.
-
-    Raise WorkerError if this worker has another version of daskprep.
-    """
+    """Return the result of a function; WorkerError if this worker has another version of daskprep."""
     if version != _version():
         raise WorkerError(
             f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME_VERSIONS_HINT}"
@@ -340,6 +338,7 @@ def compute(
 
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+    """Return the results of `keys`; on threads, tasks have ended even after an error."""
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)
@@ -359,7 +358,7 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
 def _gather_as_completed(
     client: Any, layer: dict[Any, Any], keys: Sequence[Any], advance: Callable[[Any, Any], None] | None = None
 ) -> list[Any]:
-    """Return results from a cluster as they finish."""
+    """Return the results of `keys` in order; ``advance(key, result)`` is called as each finishes."""
     distributed = sys.modules["distributed"]
     futures = client.get(avoid_tokenizing(layer), list(keys), sync=False)
     results = {}

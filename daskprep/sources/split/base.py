@@ -109,14 +109,14 @@ class Splitter(Parametrized, ABC):
 
     @abstractmethod
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        """Return the assignment of each partition."""
+        """Return the assignment of each partition, for censuses in partition order."""
 
     @property
     def _key(self) -> int:
         return make_key(self.seed, self.type)
 
     def _shares(self) -> tuple[float, float, float]:
-        """Return the shares of train, validation and test."""
+        """Return the shares of train, validation (0 if there are two) and test; ConfigError if invalid."""
         try:
             shares = [float(p) for p in self.shares]
         except (TypeError, ValueError):
@@ -129,7 +129,7 @@ class Splitter(Parametrized, ABC):
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
-        """Return the row numbers where train and validation end."""
+        """Return the row numbers where train and validation end; ColumnError if train has no row."""
         train, validation, _ = largest_remainder(rows, self._shares()).tolist()
         if rows and not train:
             raise ColumnError(
@@ -140,7 +140,7 @@ class Splitter(Parametrized, ABC):
 
 
 def split_positions(position: NDArray[Any], train_end: Any, validation_end: Any) -> SplitArray:
-    """Return the split of each position."""
+    """Return train for positions below `train_end`, validation below `validation_end`, else test."""
     splits: SplitArray = (position >= train_end).astype(np.uint8) + (position >= validation_end)
     return splits
 

@@ -171,6 +171,7 @@ class KFold(_FoldSplitter):
 
 
 def _cut_folds(split: KFold | TimeSeriesSplit, order: TimeOrder, ends: Sequence[int]) -> list[Cut]:
+    """Return cuts at `ends`; ColumnError if a fold has no row."""
     cuts = order.cut(ends, split.divide_times)
     if order.find_empty(ends, cuts):
         raise ColumnError(
@@ -305,7 +306,7 @@ class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
         return [PeriodAssignment(times, roles, self.fold) for times in order.assign(placed)]
 
     def _borders(self, starts: Sequence[int], tick: int) -> list[tuple[int, bool, str, int]]:
-        """Return the sorted borders of segments."""
+        """Return sorted borders of segments: (time, whether the border is after it, kind, fold)."""
         gap, window = -(-self._nanoseconds("gap") // tick), self._nanoseconds("window") // tick
         borders = [(start, False, "fold", fold) for fold, start in enumerate(starts)]
         if self.gap is not None:

@@ -223,7 +223,7 @@ class TimeOrder:
 
     @classmethod
     def of(cls, split: TimeSplitter, censuses: Sequence[TimeCounts], read_again: ReadAgain) -> TimeOrder:
-        """Return the order for censuses in partition order."""
+        """Return the order for censuses in partition order; RejectedValueError for unreadable times."""
         total = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
         reader = _TimeReader(split.column, split.datetime_format)
         if total.bad:
@@ -252,7 +252,7 @@ class TimeOrder:
         return self._ties
 
     def cut(self, ends: Sequence[int], divide: bool) -> list[Cut]:
-        """Return cuts at ascending ranks."""
+        """Return cuts at ascending ranks, or unless `divide`, at the nearest ones between different times."""
         ties_by_rank = self.find({end for end in ends if end < self.rows})
         cuts: list[Cut] = []
         for index, end in enumerate(ends):
@@ -274,13 +274,13 @@ class TimeOrder:
         return cuts
 
     def find_empty(self, ends: Sequence[int], cuts: Sequence[Cut]) -> list[int]:
-        """Return the parts between cuts that lost all rows."""
+        """Return the indices of parts between cuts that lost all rows."""
         wanted, rows = (np.diff([0, *ranks, self.rows]) for ranks in (ends, [cut.rank for cut in cuts]))
         empty: list[int] = np.flatnonzero((wanted > 0) & (rows == 0)).tolist()
         return empty
 
     def assign(self, cuts: Sequence[Cut], gap: int = 0) -> list[TimeAssignment]:
-        """Return each partition's assignment, without a `gap`."""
+        """Return each partition's assignment, without rows up to `gap` nanoseconds after the row before a cut."""
         ticks = gap if self.unit == "ns" else -(-gap // 1_000)
         inner = {cut.rank - 1 for cut in cuts if gap and cut.rank < self.rows}
         ties_by_rank = self.find(inner)
@@ -471,7 +471,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _from_epochs(cells: pa.Array) -> pa.Array:
-    """Return timestamps for numbers of seconds to nanoseconds since 1970."""
+    """Return timestamps for numbers since 1970, in seconds to nanoseconds by their size; null if missing."""
     is_integral = pa.types.is_integer(cells.type)
     numbers = cells if is_integral else cells.cast(pa.float64())
     with np.errstate(invalid="ignore"):
@@ -482,6 +482,7 @@ def _from_epochs(cells: pa.Array) -> pa.Array:
 
 
 def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
+    """Return timestamps for columns of year, month, ...; null unless they are integers of a valid time."""
     fields = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
     bad = np.any([(field != np.rint(field)) | ~np.isfinite(field) for field in fields], axis=0)
     for field, (low, high) in zip(fields, _FIELD_RANGES.values(), strict=False):
