@@ -145,7 +145,7 @@ _WIDTH, _HEIGHT = 72.0, 18.0
 
 
 def bar_chart(heights: Sequence[float]) -> Markup:
-    """Return upright bars; the highest one fills the chart."""
+    """Return upright bars; the highest one fills the chart. Empty if all are 0."""
     top, step = max([*heights, 0]), min(10.0, _WIDTH / max(len(heights), 1))
     if not top:
         return Markup()

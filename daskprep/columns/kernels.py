@@ -172,7 +172,7 @@ def _unpack_bits(bits: pa.Buffer, offset: int, count: int) -> Mask:
 
 
 def look_up(table: Array, index: Array) -> Array:
-    """Return ``table[index]``, by blocks that stay in the CPU's cache."""
+    """Return ``table[index]``, by blocks that stay in the CPU's cache; positions outside are clipped."""
     out = np.empty(len(index), table.dtype)
     for begin in range(0, len(index), BLOCK_SPANS):
         end = begin + BLOCK_SPANS
@@ -424,7 +424,7 @@ def _strip_padding(values: pa.StringArray) -> pa.StringArray:
 
 
 def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
-    """Merge the codes of equal values."""
+    """Return codes and values with equal values merged, in the order of their first occurrence."""
     encoded = values.dictionary_encode()
     if len(encoded.dictionary) == len(values):
         return codes, values
@@ -481,6 +481,7 @@ def pad(
 def _fill_matrix(
     out: Array, edges: Array, values: Array, *, side: Side, start: int | None, stop: int | None, keeps_end: bool
 ) -> None:
+    """Write rows of `values` to `out`, which is filled, as `pad` does."""
     length, sizes = out.shape[1], np.diff(edges)
     if not length or not len(out):
         return

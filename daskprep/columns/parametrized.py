@@ -50,7 +50,7 @@ class Estimator:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name, as returned by `get_params`."""
+        """Set parameters by name, such as "split__seed"; ConfigError for an unknown one."""
         for key, value in params.items():
             name, _, nested = key.partition("__")
             known = self.get_params(deep=False)

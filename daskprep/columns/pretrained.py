@@ -49,7 +49,7 @@ def import_package(package: str) -> Any:
 
 @lru_cache(maxsize=8)
 def load_model(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
-    """Load the model of a file, or of a name if `stamp` is None."""
+    """Load the model of a file, or of a name if `stamp` is None; ConfigError if it cannot be loaded."""
     if package == "tokenizers" and stamp is None:
         return _from_transformers(path, cache_only)
     try:
@@ -73,6 +73,7 @@ def _load_sentencepiece(path: str) -> PretrainedModel:
 
 
 def _load_tokenizer_json(path: str) -> PretrainedModel:
+    """Return the model of a file; the padding token of transformers' files beside it has precedence."""
     backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
@@ -100,6 +101,7 @@ def _read_settings(folder: Path) -> dict[str, Any]:
 
 
 def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
+    """Return the model of a name; ConfigError if not found, or with `cache_only` not in the cache."""
     try:
         load = import_package("transformers").AutoTokenizer.from_pretrained
     except MissingPackageError as error:

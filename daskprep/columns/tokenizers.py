@@ -344,6 +344,7 @@ class Custom(RowTokenizer):
         return map(self._call_function, texts)
 
     def _call_function(self, text: str) -> list[str]:
+        """Return the function's tokens of a text; RejectedValueError unless it returns a list of strings."""
         try:
             tokens = self.function(text)
         except Exception as error:
@@ -384,6 +385,7 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _load_english(lemmatize: bool) -> Any:
+    """Return spaCy's tokenizer, or its model for lemmas, which must be installed."""
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
@@ -484,8 +486,8 @@ def get_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a name in `TOKENIZERS`, or of a function.
 
-    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece". A
-    `Tokenizer` is returned unchanged.
+    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece". A `Tokenizer`
+    is returned unchanged. ConfigError for another name.
     """
     if isinstance(name, Tokenizer):
         return name

@@ -101,7 +101,7 @@ class SpecialSymbols:
 
     @classmethod
     def locate_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
-        """Return symbols, by role, with the ids that they have among `tokens`."""
+        """Return symbols, by role, with their ids among `tokens`; ConfigError for an absent one."""
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         symbol_ids = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=token_array).to_pylist()
         located = list(zip(map(_check_role, symbols), symbols.values(), symbol_ids, strict=True))
@@ -115,7 +115,7 @@ class SpecialSymbols:
         return cls(*zip(*located, strict=True)) if located else cls((), (), ())
 
     def match_tokens(self, tokens: pa.StringArray) -> bool:
-        """Return whether each symbol is the token at its id; if not, ids must be 0, 1, ..."""
+        """Return whether each symbol is the token at its id; if not, ConfigError unless ids are 0, 1, ..."""
         inside = max(self.ids, default=-1) < len(tokens)
         if inside and tokens.take(pa.array(self.ids, pa.int64())).to_pylist() == list(self.symbols):
             return True
@@ -153,7 +153,7 @@ class SpecialSymbols:
 
 
 def _assign_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
-    """Assign the ids 0, 1, 2, ... to symbols by role."""
+    """Assign the ids 0, 1, 2, ... to symbols by role; ConfigError for an empty or repeated one."""
     spellings = tuple(symbols.values())
     for role, symbol in symbols.items():
         if not isinstance(symbol, str) or not symbol or spellings.count(symbol) > 1:
@@ -234,7 +234,7 @@ class Vocabulary:
     def from_tokens(
         cls, tokens: Sequence[str] | pa.StringArray, counts: TokenCounts | None, specials: SpecialSymbols
     ) -> Vocabulary:
-        """Return a vocabulary of tokens in the order of a list.
+        """Return a vocabulary of tokens in the order of a list; ConfigError for a repeated one.
 
         Special symbols keep their positions in the list if these are their ids; otherwise they come first.
         """
@@ -269,7 +269,7 @@ class Vocabulary:
         return smallest_uint(len(self))
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
-        """Return the id of each token; of the unknown symbol, if any, for other tokens."""
+        """Return the id of each token, for others of the unknown symbol; RejectedValueError without it."""
         token_ids = self.find_ids(dictionary)
         unknown = token_ids < 0
         if unknown.any():
@@ -283,7 +283,7 @@ class Vocabulary:
         return token_ids.astype(self.dtype)
 
     def decode(self, ids: np.ndarray) -> pa.StringArray:
-        """Return the token of each id; the unknown symbol out of range."""
+        """Return the token of each id, out of range the unknown symbol; RejectedValueError without it."""
         indices = np.asarray(ids).ravel().astype(np.int64)
         outside = (indices < 0) | (indices >= len(self))
         if outside.any():
@@ -364,7 +364,7 @@ class Vocabulary:
 
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
-        """Read a file of `write_parquet`, after checks."""
+        """Read a file of `write_parquet`; CorruptDatasetError if it is damaged."""
         source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
             table = read_bounded_table(source, VOCABULARY_SCHEMA)
@@ -405,6 +405,7 @@ class Vocabulary:
         return dict(zip(self.tokens.take(pa.array(ids, pa.int64())).to_pylist(), names.tolist(), strict=True))
 
     def rename(self, names: Mapping[str, str]) -> Vocabulary:
+        """Return a vocabulary with tokens renamed, under their ids."""
         if not names:
             return self
         ids = self.find_ids(pa.array(list(names), pa.string()))

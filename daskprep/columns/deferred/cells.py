@@ -90,7 +90,7 @@ def convert_media_column(
 
 
 def convert_media_objects(values: Iterable[object], kind: MediaKind) -> tuple[pa.StructArray, list[UnreadableCell]]:
-    """Return objects as `CELL_TYPE`, and unreadable cells."""
+    """Return objects as `CELL_TYPE`, and the unreadable cells, which are missing there."""
     contents: list[_CellContent] = []
     unreadable: list[UnreadableCell] = []
     for row, value in enumerate(values):
@@ -132,7 +132,7 @@ def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) 
 
 
 def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
-    """Return the numbers of an .npy file as a view."""
+    """Return the numbers of an .npy file as a view; MediaError for other files."""
     view = memoryview(source)
     file = io.BytesIO(view[:_NPY_HEADER_BYTES])
     try:
@@ -157,7 +157,7 @@ def _encode_npy(array: np.ndarray) -> _CellContent:
 
 
 def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
-    """Return a column of `CELL_TYPE`; bytes take precedence."""
+    """Return a column of `CELL_TYPE`; bytes take precedence over paths, and empty ones are missing."""
     path = only_where(pc.not_equal(path, ""), path)
     empty = pc.equal(pc.binary_length(data), 0)
     if pc.any(empty).as_py():
@@ -169,7 +169,7 @@ def _build_cells(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -
 
 
 def _convert_arrow(column: pa.Array, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return an Arrow column as `CELL_TYPE`, samples in lists as WAV."""
+    """Return an Arrow column as `CELL_TYPE`, samples in lists as WAV; ColumnError for other types."""
     data_type = column.type
     if isinstance(data_type, pa.BaseExtensionType):
         return _convert_arrow(column.storage, kind, rate)
@@ -204,6 +204,7 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
+    """Return whether a struct has the fields of media in readable types."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -349,7 +350,7 @@ def _encode_as_png(image: Any) -> _CellContent:
 
 
 def _encode_as_wav(samples: object, rate: object, path: object = None) -> _CellContent:
-    """Return samples as WAV, or the `path` of equal ones."""
+    """Return samples as WAV, or the `path` of equal ones; MediaError without an integer `rate`."""
     audio = _codec("audio")
     if rate is None:
         raise MediaError(_NO_RATE)

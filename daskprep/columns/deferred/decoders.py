@@ -138,7 +138,7 @@ def decode_cells(
 
 
 def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Callable[[], Integers]) -> None:
-    """Raise MediaError for the first failure, unless filled."""
+    """Raise MediaError for the first failure, unless `on_error` is "fill"."""
     if not failures or on_error == "fill":
         return
     first = failures[0]

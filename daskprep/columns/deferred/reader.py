@@ -94,6 +94,7 @@ class MediaReader:
         return tuple(map(_resolve_links, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _locate(self, path: str) -> Folder:
+        """Return the allowed location of a path or URL; MediaError outside `base`, ConfigError if untrusted."""
         if not path or "\0" in path:
             raise MediaError(f"{path!r} is not a path")
         if self.base is None and self.dataset is None:
@@ -114,6 +115,7 @@ class MediaReader:
         )
 
     def _open(self, path: str) -> Folder:
+        """Return the location of any path or URL; MediaError if it has none."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -149,6 +151,7 @@ class MediaReader:
             raise MediaError(f"{location.path}: {os.strerror(error.errno).lower()}") from error
 
     def _read_remote(self, location: Folder) -> bytes:
+        """Return a remote file's bytes; MediaError if the path is at fault, else StorageError."""
         try:
             return call_with_retries(lambda: self._fetch(location), location.files.attempts)
         except MediaError:
@@ -189,6 +192,7 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
+    """Return the location of a path or URL in `root`, links resolved, or None."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
@@ -239,7 +243,7 @@ def name_by_content(data: Buffer, kind: MediaKind) -> str:
 
 
 def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> pa.StructArray:
-    """Write the bytes of cells as new files; return their paths."""
+    """Write the bytes of cells as files named by content; return the cells with these paths."""
     path, data, rate = (pc.struct_field(cells, name) for name in ("path", "bytes", "rate"))
     rows = data.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     buffers = {int(row): data[int(row)].as_buffer() for row in rows}

@@ -126,7 +126,7 @@ class FoldedSummary(Summary):
 
 
 def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum of all parts, then of each selection."""
+    """Yield the sum of all parts, then of each selection with the last part, which is in all."""
     parts = _limit_memory(parts, folder)
     for selected in (range(len(parts) - 1), *trained_on):
         yield functools.reduce(add_fields, [parts[index] for index in (*selected, -1)])
@@ -149,7 +149,7 @@ def _limit_memory(parts: Sequence[Any], folder: str | None) -> list[Any]:
 
 
 def _leave_one_out_sums(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Yield the sum, then sums without each part but the last."""
+    """Yield the sum of all parts, then the sums without one part; the last is in all."""
     if isinstance(parts[0], TokenCounts) and fit_in_memory(parts):
         yield from leave_one_out_counts(parts)
     else:

@@ -124,7 +124,7 @@ def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarra
 
 
 def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
-    """Write the digits of doubles; return the number of rows."""
+    """Write the digits of `rest` to rows of `digits`, overwriting both; return the number of rows."""
     for used, digit in enumerate(digits, start=1):
         np.trunc(rest, out=digit)
         rest -= digit
@@ -174,7 +174,7 @@ class Moments(Summary):
         return self.total / (self.count << UNIT_BITS) if self.count else math.nan
 
     def std(self, ddof: int = 0) -> float:
-        """Return the double closest to the standard deviation."""
+        """Return the double closest to the standard deviation; NaN for `ddof` values or fewer."""
         if self.count <= ddof:
             return math.nan
         numerator = self.count * self.squares - self.total * self.total
@@ -227,7 +227,7 @@ class WeightedMoments(Moments):
 
 
 def sqrt_fraction(numerator: int, denominator: int) -> float:
-    """Return the double closest to the square root of a fraction."""
+    """Return the double closest to the square root of a fraction, infinity if too large."""
     # 64 bits of the root, the last one set if any later bit is, round to the same double as the exact root.
     shift_bits = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
     scaled, remainder = divmod(numerator << 2 * shift_bits, denominator)

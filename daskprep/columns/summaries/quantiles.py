@@ -54,7 +54,7 @@ def _first_of_run(keys: np.ndarray) -> np.ndarray:
 
 
 def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosition, KeyPosition, np.ndarray]:
-    """Return index and share of both values around quantiles."""
+    """Return index and share of the values below and above quantiles, and the weight of the upper one."""
     last = int(counts.sum()) - 1
     position = fractions * last
     lower_rank = np.minimum(np.floor(position).astype(np.int64), last)
@@ -211,7 +211,7 @@ class Quantiles(Summary):
         return interpolate(self._values_at(*lower), self._values_at(*upper), weight)
 
     def evenly_spaced(self, number: int) -> np.ndarray:
-        """Return `number` evenly spaced quantiles, without fractions."""
+        """Return `number` evenly spaced quantiles, by integer arithmetic; NaN without values."""
         if not len(self.keys):
             return np.full(number, math.nan)
         lower_ranks, rest = np.divmod(np.arange(number) * (self.count - 1), max(number - 1, 1))
@@ -219,12 +219,12 @@ class Quantiles(Summary):
         return interpolate(self._values_at(*lower), self._values_at(*upper), rest / max(number - 1, 1))
 
     def cut(self, number: int) -> np.ndarray:
-        """Return the last keys of bins of about equal counts, but the last."""
+        """Return the last keys of `number` bins of about equal counts, distinct, and without the last bin's."""
         ranks = np.cumsum(self.counts)
         return np.unique(self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)])
 
     def bins(self, number: int, extent: Range) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return the edges and counts of at most `number` bins.
+        """Return the edges and counts of at most `number` bins; both empty without values.
 
         A bin has the values above its lower edge up to its upper edge, the first also its lower edge. `extent` is the
         exact range of the values.
@@ -263,7 +263,7 @@ class Quantiles(Summary):
         return Quantiles(*merge_buckets(self.keys >> extra_shift, self.counts), self.shift + extra_shift)
 
     def _values_at(self, indices: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Return values by bucket, and the share of it below them."""
+        """Return the values in buckets, interpolated by the share of a bucket below them."""
         low, high = self._edges(self.keys[indices])
         return low if self.exact else low + (high - low) * shares
 

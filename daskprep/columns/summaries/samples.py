@@ -147,7 +147,7 @@ class PixelSums(Summary):
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
     def statistics(self, pixels: int) -> dict[str, Any]:
-        """Return mean, deviation and mean image."""
+        """Return mean and deviation by channel, from 0 to 1, and the mean image as text, or None."""
         if not self.images:
             raise MediaError("no image to learn pixel_statistics from: leave it out")
         count, channels = self.images * pixels, len(self.squares)
@@ -181,7 +181,7 @@ class FileSample(Summary):
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, read_facts: Callable[[pa.Buffer], Any]) -> FileSample:
-        """Summarize cells, each with a path or bytes."""
+        """Summarize cells, each with a path or bytes; a `limit` of 0 keeps no sample."""
         sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (path, data)]
         files: list[SampledFile] = []
         if limit:

@@ -47,7 +47,7 @@ class TargetSums(Summary):
     def of(
         cls, values: np.ndarray, codes: np.ndarray, labels: tuple[Label, ...], digits: np.ndarray | None = None
     ) -> TargetSums:
-        """Summarize finite values and their targets."""
+        """Summarize finite values with the class of each (`codes` in `labels`), or with `digits` at positions."""
         keys, shift = assign_buckets(finite_doubles(values))
         if not len(keys):
             return cls()
@@ -171,7 +171,7 @@ class SumTable:
         return int(self.digits.shape[2])
 
     def sums_by_fold(self, quantity: str, unit: int) -> np.ndarray:
-        """Return sums over all folds, then without each fold."""
+        """Return sums of a quantity over all folds, then without each, in ``2**(DIGIT_BITS * unit)``."""
         sums = np.zeros((len(self.digits), 1 + self.folds))
         for column, (name, position) in reversed(list(enumerate(self.labels))):
             if name == quantity:
@@ -223,7 +223,7 @@ class ValueSums(Summary):
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
 
     def limit_memory(self, folder: str | None) -> ValueSums:
-        """Return equal sums with at most 64 MB in memory."""
+        """Return equal sums with at most 64 MB in memory, others in `folder`; None: all in memory."""
         chunks = self.chunks
         if len(chunks) > 1:
             labels = {label for chunk in chunks for label in chunk.labels}

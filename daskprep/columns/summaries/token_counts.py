@@ -304,7 +304,7 @@ class TokenCounts(Summary):
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
     def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
-        """Return distinct tokens and counts, the most frequent first."""
+        """Return the most frequent distinct tokens and their counts, in descending order, ties by token."""
         selected: list[Entries] = []
         for part in self.parts():
             # A token is in one part only, so its rank in the result cannot be better than in its part.
@@ -327,12 +327,13 @@ class TokenCounts(Summary):
         return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
+        """Return the most frequent token, the least of several, or None without tokens."""
         tokens, _ = self.rank(most_common=1)
         value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
-        """Return the count of each of an array of distinct tokens."""
+        """Return the count of each of an array of distinct tokens, 0 for others."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist()
@@ -383,7 +384,7 @@ def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> l
 
 
 def leave_one_out_counts(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
-    """Yield the sum, then sums without each part but the last."""
+    """Yield the sum of all parts, then the sums without one part; the last is in all."""
     tokens, encoded_parts = _encode_parts(parts)
     total = sum((_sum_by_code(*encoded, len(tokens)) for encoded in encoded_parts), np.zeros(len(tokens), np.int64))
     order = _argsort_tokens(tokens)
@@ -441,7 +442,7 @@ def _concat_entries(entries: list[Entries]) -> Entries:
 def _take_most_frequent(
     tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None
 ) -> Entries:
-    """Return the `most_common` entries, unsorted."""
+    """Return the `most_common` of entries of `min_frequency`, ties by token, in any order."""
     if min_frequency is not None and min_frequency > 1:
         tokens, counts = _filter_entries(counts >= min_frequency, tokens, counts)
     if most_common is None or most_common >= len(counts):
