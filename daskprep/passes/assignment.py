@@ -158,6 +158,7 @@ class Assignment:
         return splits, self._repeats(context, table, splits)
 
     def _repeats(self, context: PartitionContext, table: pa.Table, splits: np.ndarray) -> np.ndarray:
+        """Return how often each row is written; 0 if it is dropped."""
         if context.repeats is None:
             repeats = np.ones(len(splits), np.int64)
         else:

@@ -150,7 +150,7 @@ def compare_tallies(
     absent: Mapping[str, str] = MappingProxyType({}),
     ignore: Collection[str] = (),
 ) -> CheckResult:
-    """Return the findings about rows with these counts, or errors, by feature."""
+    """Return findings about rows, errors first; a tally that is text, or absent, is an error of its feature."""
     findings: list[Finding] = []
     compared: list[tuple[Finding, Shift]] = []
     unchecked: list[Unchecked] = []
@@ -279,6 +279,7 @@ def _sample(column: pa.Array, by_bin: ByBin) -> pa.Array:
 
 
 def _find_range(feature: Contract, column: pa.Array) -> Range:
+    """Return the range of a column's values as ordered numbers."""
     present = column.drop_null() if column.null_count else column
     if len(present) and not pa.types.is_list(column.type):
         numbers = plain_values(present.view(pa.int64()) if pa.types.is_timestamp(column.type) else present)

@@ -186,7 +186,7 @@ def exchange_borders(
     borders: Sequence[Mapping[str, Any]],
     contexts: Sequence[PartitionContext] | None = None,
 ) -> list[PartitionContext]:
-    """Turn the borders of partitions into values in their contexts."""
+    """Return contexts (None: new ones) with the values that imputers compute from all partitions' borders."""
     contexts = [*map(PartitionContext, range(len(borders)))] if contexts is None else contexts
     border_values = {
         name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
@@ -222,7 +222,7 @@ def add_fold_numbers(
     columns: dict[str, CompletedColumn],
     training: np.ndarray,
 ) -> None:
-    """Add folds to the columns of features that cross-fit, in place."""
+    """Add folds, from 1, and 0 if not in `training`, to columns of features that cross-fit, in place."""
     for name, assignment in context.cross_fit.items():
         if name in columns:
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)

@@ -59,7 +59,7 @@ def encode_source(
 def tabulate_source(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, *, is_sparse: bool = False
 ) -> Any:
-    """Return the encoded features of a source as one table."""
+    """Return the encoded features of a source as one matrix, lazy unless its rows are in memory."""
     features, reader = bind_features(features, source), PartitionReader(source)
     contexts = find_encoding_contexts(features, learned, reader)
     return _tabulate(reader, contexts, features, learned, features, is_sparse=is_sparse)

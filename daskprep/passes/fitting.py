@@ -106,7 +106,7 @@ def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
 def _learn(
     folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
 ) -> list[Learned]:
-    """Return the states of a feature: of all rows, then by fold."""
+    """Return the states of a feature: of all rows, then by fold; ColumnError without rows."""
     column = functools.reduce(operator.add, summaries)
     if not column.rows:
         raise ColumnError(

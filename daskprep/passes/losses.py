@@ -44,7 +44,7 @@ def tabulate_losses(
     rows: Mapping[str, int],
     left_out: LeftOut,
 ) -> pd.DataFrame:
-    """Return the losses of encoded rows as a table."""
+    """Return a row for each feature, split and cause with losses; none for causes without cells."""
     # Only the fit opens files of images and audio: a sample of them.
     sampled = {
         name: {str(cause): round(n / learned[name].rows * rows["train"]) for cause, n in causes.items()}
@@ -70,7 +70,7 @@ def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: in
 
 
 def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
-    """Return the number of cells of each feature and cause."""
+    """Return the written cells of each feature and cause, without zeros."""
     return {
         name: {str(cause): int(repeats[mask].sum()) for cause, mask in sorted(causes.items()) if mask.any()}
         for name, causes in masks.items()

@@ -303,7 +303,7 @@ def _names_files(*sections: Mapping[str, Any]) -> bool:
 
 
 def _restore_learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
-    """Return the learned state of a feature."""
+    """Return the learned state of a feature; CorruptDatasetError if its values are impossible."""
     try:
         learned = feature.learned_type.from_dict(state)
         rows = rows_seen(feature, learned)

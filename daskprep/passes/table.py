@@ -231,7 +231,7 @@ def collect_borders(
 
 
 def _mask_hidden(imputer: NeighbourImputer, splits: np.ndarray, code: int) -> np.ndarray:
-    """Return a mask of rows that rows of the split do not see."""
+    """Return a mask of the rows that the split `code` does not see; it sees dropped rows."""
     in_other_split = splits > code if imputer.sees_earlier_splits else splits != code
     hidden: np.ndarray = in_other_split & (splits != DROPPED)
     return hidden
@@ -462,7 +462,7 @@ def _mark_losses(losses: Mapping[Loss, np.ndarray], codes: np.ndarray | None) ->
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
-    """Encode a completed column, and fill its missing cells."""
+    """Encode a completed column, and fill its missing cells; UnfilledCellError without a fill value."""
     keeps = keeps_missing(feature)
     encoded = check_outputs(feature, feature.encode(parsed, learned), len(parsed))
     check_same_layout(feature, "encode", encoded, empty_arrays(feature, learned))

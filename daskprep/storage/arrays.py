@@ -88,7 +88,7 @@ class Output:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
-        """Return the output that `to_dict` described, after checks."""
+        """Return the output that `to_dict` described; ValueError if invalid."""
         output = cls(**read_fields(cls, state))
         dtype = np.dtype(output.dtype)
         is_valid = dtype.kind in "biuf" and len(output.shape) <= _MAX_AXES and output.row_bytes <= MAX_CHUNK_BYTES
@@ -130,7 +130,7 @@ def encode_chunk_buffers(
 def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the full block of a chunk, in `out` if it fits."""
+    """Return the full block of a chunk, in `out` if it fits; CorruptDatasetError if altered."""
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')
@@ -192,6 +192,7 @@ def group_metadata(
 def _array_metadata(
     output: Output, rows: int, block_rows: int, compression: Compression, shard_blocks: int | None
 ) -> dict[str, Any]:
+    """Return the metadata of a Zarr array, in zarr's own order."""
     dtype = np.dtype(output.dtype)
     one_byte = dtype.itemsize == 1
     codecs: list[dict[str, Any]] = [

@@ -68,7 +68,7 @@ def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
 
 
 def read_checkpoint(folder: Folder, name: str, *companions: str) -> Any:
-    """Return the value of an intact file; otherwise None."""
+    """Return the value of a file; None unless it and `companions` are intact."""
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError):
         if all(is_intact(folder, file) for file in (name, *companions)):
             return deserialize(folder.read(name)[:-TRAILER_BYTES])
@@ -80,7 +80,7 @@ class _NotCheckpointableError(Exception):
 
 
 def serialize(value: Any) -> list[Buffer]:
-    """Return a value as buffers, for `deserialize`."""
+    """Return a value as buffers for `deserialize`; an error for unsupported types."""
     arrays: list[np.ndarray] = []
     columns: list[pa.Array] = []
     tree = _to_tree(value, arrays, columns)
@@ -137,6 +137,7 @@ def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> A
 
 
 def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Array]) -> Any:
+    """Return the value that `_to_tree` converted."""
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()

@@ -194,7 +194,7 @@ class Layout:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Layout:
-        """Return the layout that `to_dict` described, after checks."""
+        """Return the layout that `to_dict` described; ValueError or ConfigError if invalid."""
         values = read_fields(cls, {**state, "outputs": tuple(map(Output.from_dict, state["outputs"]))})
         layout = cls(**values | {"rows": _sort_splits(values["rows"])})
         if len({output.name for output in layout.outputs}) < len(layout.outputs):

@@ -126,7 +126,7 @@ class LocalFiles:
             raise _special_file_error(link, stat.S_IFLNK)
 
     def _check_file(self, path: str) -> int:
-        """Return the size of a file, which may not be special."""
+        """Return the size of a regular file; CorruptDatasetError for links and pipes."""
         self._check_folders(path)
         status = os.stat(path, follow_symlinks=self.follow_links)  # noqa: PTH116 a Path would double the time
         if stat.S_ISDIR(status.st_mode):
@@ -148,6 +148,7 @@ class LocalFiles:
 
     @contextmanager
     def writer(self, path: str, url: str, durable: Durable) -> Iterator[Callable[[memoryview], None]]:
+        """Yield a function that appends to a new file, which replaces `path` at the end of the block."""
         self._check_folders(path)
         target = Path(path)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
@@ -290,6 +291,7 @@ class LocalFiles:
                     os.unlink(path)  # noqa: PTH108 as above
 
     def remove_all(self, path: str, url: str) -> None:
+        """Remove a file or a folder, also while others write to it; links are not followed."""
         if self._find_link(path):
             return
         while os.path.lexists(path):
@@ -394,7 +396,7 @@ def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
 
 @contextmanager
 def _write_error_context(target: Path, size: Callable[[], int]) -> Iterator[None]:
-    """Raise a StorageError with a remedy."""
+    """Raise a StorageError with a remedy for a full disk; other errors are unchanged."""
     try:
         yield
     except OSError as error:
@@ -424,7 +426,7 @@ call_after_fork(_close_inherited_locks)
 
 
 def _acquire_lock(folder: Path) -> int:
-    """Lock a folder, created if necessary."""
+    """Lock a folder, created if necessary, and return its descriptor."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     flags = os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT
     while True:
@@ -495,7 +497,7 @@ def _ignore_missing_locks() -> Iterator[None]:
 
 
 def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
-    """Create a folder and return its absolute path."""
+    """Create a folder and return its absolute path; StorageError if impossible."""
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
         return Path(path).resolve()

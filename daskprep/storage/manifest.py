@@ -254,7 +254,7 @@ class Versions:
 
 
 def read_versions(folder: Folder) -> Versions | None:
-    """Return the parts and versions of a dataset, or None."""
+    """Return the parts and versions of a dataset, None without a file; CorruptDatasetError if altered."""
     where, size = f"{folder.url}/{APPENDED}", folder.size(APPENDED)
     if size is None:
         return None

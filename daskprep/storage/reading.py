@@ -49,7 +49,7 @@ class VersionFiles:
         return self.entries[name]
 
     def read(self, name: str) -> bytes:
-        """Return the content of a listed file, after checking it."""
+        """Return the content of a listed file; CorruptDatasetError if it was altered."""
         entry = self.entry(name)
         data = read_exact(self.folder, name, entry.bytes)
         if not entry.matches(name, data):
@@ -72,7 +72,7 @@ class VersionFiles:
 
 
 def read_exact(folder: Folder, name: str, size: int) -> pa.Buffer:
-    """Return a file, which must have `size` bytes."""
+    """Return the bytes of a file; CorruptDatasetError unless there are `size`."""
     try:
         data = folder.read_buffer(name)
     except OSError as error:
@@ -142,7 +142,7 @@ class BlockReader:
 
 
 def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None = None) -> np.ndarray:
-    """Return the rows of a block; `out` may be used as their memory."""
+    """Return the rows of a block that are not hidden, in `out` if it fits; CorruptDatasetError if altered."""
     if block.groups:
         return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
     span = chunk_span(reader.folder, block)
@@ -182,6 +182,7 @@ def _read_chunk_spans(folder: Folder, block: BlockLocation) -> list[Span]:
 
 
 def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> Buffer:
+    """Return bytes of a file; CorruptDatasetError if it has another size."""
     if folder.is_local or stop - start == block.entry.bytes:
         return read_exact(folder, block.file, block.entry.bytes)[start:stop]
     try:

@@ -129,6 +129,7 @@ class RemoteFiles:
         return pa.py_buffer(self._read_range(path, url, start, stop))
 
     def _read_range(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
+        """Return a range, cut at the end of the file; FileNotFoundError if absent."""
         if start == 0 and stop is None:
             # s3fs would request the size first, and report no reason if that request fails.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}

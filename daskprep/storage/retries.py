@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return "attempts" of storage options, and the other options."""
+    """Return "attempts" of storage options (else 8), and the other options."""
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
@@ -37,7 +37,7 @@ def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def call_with_retries(call: Callable[[], T], attempts: int) -> T:
-    """Return the result of `call`, repeated after temporary failures."""
+    """Return the result of `call`, tried up to `attempts` times after temporary errors."""
     started, pause = time.monotonic(), _FIRST_PAUSE
     for attempt in range(1, attempts + 1):
         try:

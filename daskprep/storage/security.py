@@ -110,7 +110,7 @@ class UntrustedModelName(str):
 
 
 def path_text(path: Any, noun: str, hint: str = "") -> str:
-    """Return a path or URL as text; the message has the `noun` and the `hint`."""
+    """Return a path or URL as text, else ConfigError with the `noun` and the `hint`."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(text, str) or not text:
         shown = repr(text) if isinstance(text, str | bytes | None) else f"a {type(text).__name__}"
@@ -138,7 +138,7 @@ def check_trusted_path(path: str | None, noun: str) -> None:
 
 
 def check_function_name(option: str, name: str | None) -> str:
-    """Return a valid and trusted dotted name, or raise."""
+    """Return a valid and trusted dotted name, else ConfigError."""
     if isinstance(name, UntrustedPath):
         raise ConfigError(
             f'{option}: "{name}" is named by a dataset, saved Preprocessor or configuration that is not trusted, and '
@@ -151,7 +151,7 @@ def check_function_name(option: str, name: str | None) -> str:
 
 
 def import_function(option: str, name: str) -> Callable[..., Any]:
-    """Import and return the function with a dotted name."""
+    """Return the function with a dotted name; ConfigError if it cannot be imported."""
     module, _, attribute = name.rpartition(".")
     try:
         function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
@@ -178,7 +178,7 @@ def check_protocol(url: str) -> None:
 
 
 def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the fsspec file system of a URL, and the path."""
+    """Return the fsspec file system of a URL, and the path; ConfigError if it cannot be opened."""
     protocol = url.partition("://")[0] if "://" in url else ""
     if protocol in {"s3", "s3a"}:
         options = disable_botocore_retries(options)

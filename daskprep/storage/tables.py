@@ -52,7 +52,7 @@ def encode_table(column_batches: Iterable[Columns], block_rows: int, compression
 
 
 def _to_table(columns: Columns) -> pa.Table:
-    """Return columns as a table; only media may be null."""
+    """Return columns as a table; ValueError for nulls, which only media have."""
     arrays = [column if isinstance(column, pa.Array) else arrow_column(column) for column in columns.values()]
     fields = [
         pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
@@ -85,7 +85,7 @@ def read_footer(data: Buffer) -> pq.FileMetaData:
 
 
 def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
-    """Return the types of columns: numbers or cells of media."""
+    """Return the types of columns; CorruptDatasetError but for numbers and cells of media."""
     with _error_context():
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}
@@ -134,7 +134,7 @@ def decode_table(
 
 
 def read_bounded_table(source: IO[bytes], schema: pa.Schema) -> pa.Table:
-    """Return a table of a checked schema and decoded size."""
+    """Return a table; CorruptDatasetError for another schema, or if it decodes to too many bytes."""
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     limit = max(_MIN_LIMIT_BYTES, _MAX_EXPANSION * size)
