@@ -150,7 +150,7 @@ def compare_tallies(
     absent: Mapping[str, str] = MappingProxyType({}),
     ignore: Collection[str] = (),
 ) -> CheckResult:
-    """Return findings about rows, errors first; a tally that is text, or absent, is an error of its feature."""
+    """Return findings about rows, errors first; for a tally that is text, or absent, a finding of its feature."""
     findings: list[Finding] = []
     compared: list[tuple[Finding, Shift]] = []
     unchecked: list[Unchecked] = []
