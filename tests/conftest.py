@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,8 +19,8 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from daskprep.passes import state
 from daskprep.rows.saved import FORMAT
-from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
+from tests.sizes import Sizes, sized
 
 # Examples run on shared machines: a deadline would fail at random.
 settings.register_profile("daskprep", deadline=None, print_blob=True)
@@ -76,12 +77,17 @@ def cluster(_workers: Client) -> Client:
     return _workers
 
 
+@pytest.fixture
+def sizes() -> Iterator[Sizes]:
+    """Set sizes of the package until the test ends, such as ``sizes(part_bytes=500)``."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **values: stack.enter_context(sized(**values))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _without_pauses() -> Iterator[None]:
     """Retry storage without pauses; processes that a test starts keep them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(retries, "_FIRST_PAUSE", 0.001)
-        patch.setattr(retries, "_MAX_PAUSE", 0.01)
+    with sized(first_retry_pause=0.001, largest_retry_pause=0.01):
         yield
 
 

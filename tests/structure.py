@@ -22,6 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "daskprep"
+TESTS = ROOT / "tests"
 
 EXTENSIONS = {
     "media": "extensions/media/* dataset/loader/augment.py",
@@ -131,6 +132,41 @@ def ignored_edges() -> int:
 
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     return len({edge for c in contracts if c["id"] in ("layers", "circles") for edge in c.get("ignore_imports", [])})
+
+
+def private_names() -> set[str]:
+    """Return the names with a leading underscore that the package defines, but for those of IPython and Python."""
+    names = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names.add(node.id if isinstance(node, ast.Name) else node.attr)
+    return {name for name in names if name.startswith("_") and not name.endswith("_")}
+
+
+def ties_of_tests() -> tuple[int, dict[Path, set[str]]]:
+    """Return the number of patches in tests, and the private names of the package that each file of tests uses.
+
+    A name that is not imported counts as an attribute, as in `loader._buffers`, and in the text of a patch.
+    """
+    private, patches = private_names(), 0
+    ties: dict[Path, set[str]] = {}
+    for path in TESTS.rglob("*.py"):
+        nodes, used = list(ast.walk(ast.parse(path.read_text()))), set()
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("daskprep"):
+                used |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
+                used.add(node.attr)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".setattr", "patch", "patch.object")):
+                patches += 1
+                texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+                used |= {text.rpartition(".")[2] for text in texts}
+        if used & private:
+            ties[path] = used & private
+    return patches, ties
 
 
 class Trace:
@@ -250,6 +286,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:  # the cell first: later jobs find results of cached functions
         cell, jobs = trace_cell(Path(name)), trace_jobs(Path(name))
     functions = function_lines()
+    patches, ties = ties_of_tests()
     reached = sum(functions.get((code.co_filename, code.co_firstlineno), 0) for code in jobs.calls)
     for title, figure in {
         "lines; of the core": f"{lines:,}; {core_lines:,}",
@@ -260,6 +297,7 @@ def main() -> None:
         "late imports; for types": f"{_count(imports['late'])}; {_count(imports['types'])}",
         "imports that the contracts ignore": str(ignored_edges()),
         "lines of functions that eleven jobs reach": f"{reached:,} of {sum(functions.values()):,}",
+        "patches in tests; files of tests that use private names": f"{patches}; {len(ties)}",
         "entries of the package": str(sum(p.name[0] not in "_." for p in PACKAGE.iterdir())),
     }.items():
         print(f"| {title} | {figure} |")

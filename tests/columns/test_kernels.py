@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from daskprep.columns import kernels
 from daskprep.columns.kernels import TokenCodes
 from daskprep.rows.base import smallest_uint
+from tests.sizes import Sizes, sized
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
 # Few distinct tokens of every length with its own code path, so that tokens repeat.
@@ -35,11 +36,9 @@ def rows_of(token_codes: TokenCodes) -> list[list[str]]:
 
 
 @pytest.fixture(params=["large blocks", "tiny blocks"])
-def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def blocks(request: pytest.FixtureRequest, sizes: Sizes) -> None:
     if request.param == "tiny blocks":
-        monkeypatch.setattr(kernels, "BLOCK_BYTES", 16)
-        monkeypatch.setattr(kernels, "BLOCK_SPANS", 8)
-        monkeypatch.setattr(kernels, "BLOCK_ROWS", 2)
+        sizes(kernel_bytes=16, kernel_spans=8, kernel_rows=2)
 
 
 # -- Arrow and NumPy
@@ -110,8 +109,7 @@ def test_smallest_uint_holds_ids_below_n(n, dtype):
 @given(st.lists(st.integers(0, 9)), st.integers(1, 4))
 def test_look_up_equals_indexing(index, block):
     table = np.arange(10, 20, dtype=np.int16)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "BLOCK_SPANS", block)
+    with sized(kernel_spans=block):
         found = kernels.look_up(table, np.array(index, np.int32))
     assert found.tolist() == [table[i] for i in index]
     assert found.dtype == table.dtype
@@ -204,9 +202,8 @@ def test_encode_rows_of_short_and_long_rows_in_any_proportion():
         assert len(token_codes.values) == 14
 
 
-def test_encode_keys_resolves_collisions(monkeypatch):
-    monkeypatch.setattr(kernels, "MAX_SLOT_BITS", 3)
-    monkeypatch.setattr(kernels, "BLOCK_SPANS", 64)
+def test_encode_keys_resolves_collisions(sizes):
+    sizes(kernel_slot_bits=3, kernel_spans=64)
     keys = np.random.default_rng(0).integers(0, 300, 5000).astype(np.uint64)
     codes, found = kernels._encode_keys(keys)
     assert np.array_equal(found.take(codes), keys)
@@ -261,8 +258,7 @@ def test_pad(rows, length, side, start, stop, block, keeps_end):
     table = np.array([10, 11, 12, 13, 14, 15], np.uint8)
     offsets = kernels.offsets_from_lengths(np.array([len(row) for row in rows], int))
     codes = np.array([code for row in rows for code in row], np.int32)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernels, "BLOCK_ROWS", block)
+    with sized(kernel_rows=block):
         out = kernels.pad(offsets, codes, length, table, side=side, fill=7, start=start, stop=stop, keeps_end=keeps_end)
     ids = [[table[code] for code in row] for row in rows]
     assert out.tolist() == [padded(row, length, side, 7, start, stop, keeps_end) for row in ids]

@@ -16,7 +16,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.columns import kernels
 from daskprep.columns.tokenizers import (
     TOKENIZERS,
     MissingPackageError,
@@ -125,11 +124,10 @@ def test_columns_without_tokens(name, rows):
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)
-def test_row_tokens_do_not_depend_on_blocks(name, monkeypatch):
+def test_row_tokens_do_not_depend_on_blocks(name, sizes):
     rows = ["A b, c_d \u00c9\u2019s", None, "", "x" * 50, "\u039f\u0394\u039f\u03a3 1,2"] * 20
     whole = make(name, lowercase=True)(pa.array(rows)).to_pylist()
-    monkeypatch.setattr(kernels, "BLOCK_BYTES", 32)
-    monkeypatch.setattr(kernels, "BLOCK_SPANS", 16)
+    sizes(kernel_bytes=32, kernel_spans=16)
     assert make(name, lowercase=True)(pa.array(rows)).to_pylist() == whole
 
 

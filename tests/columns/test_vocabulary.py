@@ -17,6 +17,7 @@ from daskprep.columns import vocabulary
 from daskprep.columns.summaries import TokenCounts
 from daskprep.columns.vocabulary import VOCABULARY_SCHEMA, SpecialSymbols, Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
+from tests.sizes import Sizes, sized
 
 PLAIN = SpecialSymbols.for_tokens()
 READY = ["[PAD]", "hello", "[UNK]", "world"]
@@ -32,9 +33,9 @@ def learned(text: str, specials: SpecialSymbols = PLAIN, **cut: int) -> dict[str
 
 
 @pytest.fixture
-def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def index_all(sizes: Sizes) -> None:
     """Use an index for any number of tokens."""
-    monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", 0)
+    sizes(indexed_tokens=0)
 
 
 # Special symbols
@@ -194,8 +195,7 @@ def test_duplicate_listed_token_raises() -> None:
 def test_ids_are_positions_in_the_vocabulary(indexed: int, known: set[str], queries: list[str], skipped: int) -> None:
     words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
     expected = [words.to_dict()["str2idx"].get(token, 1) for token in queries]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
+    with sized(indexed_tokens=indexed):
         assert words.ids(pa.array(queries, pa.string()).slice(skipped)).tolist() == expected[skipped:]
 
 
@@ -224,8 +224,8 @@ def test_digest_distinguishes_token_lists() -> None:
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
-def test_missing_token_is_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vocabulary, "MIN_INDEXED_TOKENS", indexed)
+def test_missing_token_is_unknown(indexed: int, sizes: Sizes) -> None:
+    sizes(indexed_tokens=indexed)
     known = Vocabulary.from_tokens(["", "a"], None, PLAIN)
     assert known.ids(pa.array(["a", None, ""])).tolist() == [3, 1, 2]
 

@@ -435,8 +435,8 @@ def test_cache_removed_concurrently_is_recreated(dataset, monkeypatch, place):
     assert removed
 
 
-def test_cache_of_packed_media_is_keyed_by_table_checksums(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.split._MAX_ROW_BYTES", 100)
+def test_cache_of_packed_media_is_keyed_by_table_checksums(photos, tmp_path, monkeypatch, sizes):
+    sizes(table_row_bytes=100)
     dataset = write(tmp_path / "a.dp", photos, pack=True)
     monkeypatch.setattr("daskprep.dataset.split.digest_content", None)
     names = [split.cache("photo").name for split in dataset.splits.values()]

@@ -63,8 +63,8 @@ def test_rejects_are_a_table(write, tmp_path, dataset):
     assert open_dataset(tmp_path).rejects().to_pydict() == rejects
 
 
-def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
+def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monkeypatch, sizes):
+    sizes(large_vocabulary=3)
     write(tmp_path)
     monkeypatch.setattr("daskprep.columns.vocabulary.Vocabulary.read_parquet", None)
     dataset = open_dataset(tmp_path)
@@ -83,8 +83,8 @@ def test_large_vocabularies_are_files_read_on_demand(write, prep, tmp_path, monk
     dataset.verify()
 
 
-def test_damaged_vocabulary_raises_on_opening(write, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
+def test_damaged_vocabulary_raises_on_opening(write, tmp_path, sizes):
+    sizes(large_vocabulary=3)
     write(tmp_path)
     file = next((tmp_path / "3f2a9c1b" / "vocab").glob("city-*"))
     data = file.read_bytes()
@@ -94,8 +94,8 @@ def test_damaged_vocabulary_raises_on_opening(write, tmp_path, monkeypatch):
             open_dataset(tmp_path)
 
 
-def test_state_files_are_deterministic(prep, table, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
+def test_state_files_are_deterministic(prep, table, sizes):
+    sizes(large_vocabulary=3)
     first = state_files(prep.to_state())
     assert first == state_files(dp.Preprocessor(prep.features).fit(table).to_state())
     features, learned = restore(state_from_files(first.__getitem__))
@@ -103,8 +103,8 @@ def test_state_files_are_deterministic(prep, table, monkeypatch):
     assert learned["review"].to_dict() == prep.learned_["review"].to_dict()
 
 
-def test_vocabulary_file_of_long_column_name(tmp_path, write, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 1)
+def test_vocabulary_file_of_long_column_name(tmp_path, write, sizes):
+    sizes(large_vocabulary=1)
     frame = pd.DataFrame({"ä/" * 200: ["a", "b"]})
     prep = dp.Preprocessor({"ä/" * 200: "category"}).fit(frame)
     write(tmp_path, prep.encode(frame), prep, rows={"train": 2})

@@ -76,8 +76,8 @@ def test_text_levels_by_output_name(dataset):
     assert "b" in dataset.metadata["review_char"]["str2idx"]
 
 
-def test_large_vocabulary_as_lists_and_dicts(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 2)
+def test_large_vocabulary_as_lists_and_dicts(dataset, tmp_path, sizes):
+    sizes(large_vocabulary=2)
     frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Bern"] * 5})
     large = dp.Preprocessor({"city": "category"}).fit_write(frame, tmp_path / "a.dp")
     assert "vocabulary_file" in large.metadata["features"]["city"]["learned"]

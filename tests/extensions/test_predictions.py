@@ -255,11 +255,11 @@ def test_shared_padding_and_stop_symbol_stops_after_tokens():
     assert both.predictions([[0, 0, 3, 2], [3, 0, 2, 0]])["y_predictions"].tolist() == ["good day", "good"]
 
 
-def test_many_rows_are_processed_in_chunks(monkeypatch, sort, words):
+def test_many_rows_are_processed_in_chunks(sizes, sort, words):
     rng = np.random.default_rng(0)
     outputs = {"sort": (sort, rng.normal(size=(50, 4))), "words": (words, rng.normal(size=(50, 3, 6)))}
     whole = {name: prep.predictions(rows, probabilities=True) for name, (prep, rows) in outputs.items()}
-    monkeypatch.setattr("daskprep.rows.predictions._BATCH_VALUES", 30)
+    sizes(prediction_values=30)
     for name, (prep, rows) in outputs.items():
         pd.testing.assert_frame_equal(prep.predictions(rows, probabilities=True), whole[name])
         rows[33, 0] = np.nan

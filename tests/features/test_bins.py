@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import daskprep as dp
-from daskprep.columns.summaries import Range, quantiles
+from daskprep.columns.summaries import Range
 from daskprep.columns.summaries.target_sums import TargetSums, split_into_digits
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features import bins as bins_module
 from daskprep.features.bins import MIN_LEAF_ROWS, TargetColumn, sum_target, tree_edges
 from daskprep.serving import Encoder
+from tests.sizes import sized
 
 ROWS = 200_000
 COLUMNS = {
@@ -149,8 +149,7 @@ def test_constant_target_has_one_bin():
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.floats(-60_000, 60_000, width=16)), max_size=40), st.integers(1, 5))
 def test_target_sums_are_exact_in_any_order(rows, limit):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MAX_BUCKETS", 2 + limit)
+    with sized(quantile_buckets=2 + limit):
         values, target = np.array(rows, np.float64).reshape(-1, 2).T
         parts = [TargetSums.of(values[i::3], *split_into_digits(target[i::3])) for i in range(3)]
         whole = TargetSums.of(values, *split_into_digits(target))
@@ -191,11 +190,10 @@ def test_next_bin_is_split_at_the_largest_gain(rows, leaf_rows, by_class):
     middles = [sum(pair) / 2 for pair in pairwise(np.unique(values).tolist())]
     cuts: list[float] = []
     for bins in range(1, 8):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bins_module, "MIN_LEAF_ROWS", leaf_rows)
+        with sized(leaf_rows=leaf_rows):
             edges = tree_edges(sums, bins, Range.of(values)).tolist()
             inside = tree_edges(sums, bins, Range(2.5, 6.0)).tolist()
-            patch.setattr(bins_module, "MIN_LEAF_ROWS", leaf_rows * many)
+        with sized(leaf_rows=leaf_rows * many):
             assert tree_edges(sums * many, bins, Range.of(values)).tolist() == edges
         saved = {}
         for low, high in pairwise([-math.inf, *cuts, math.inf]):

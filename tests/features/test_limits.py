@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.columns.summaries import token_counts
 from daskprep.errors import ColumnError
 from daskprep.extensions.media.audio import encode_wav
 
@@ -81,8 +80,8 @@ def test_sets_and_bags_have_a_bounded_number_of_columns():
     assert len(np.unique(arrays["x"])) == MANY
 
 
-def test_values_beyond_the_memory_of_a_vocabulary_raise(monkeypatch):
-    monkeypatch.setattr(token_counts, "MAX_RANKED_BYTES", 10_000)
+def test_values_beyond_the_memory_of_a_vocabulary_raise(sizes):
+    sizes(ranked_bytes=10_000)
     with pytest.raises(ColumnError, match=r'"x".* more than 10.0 KB, too many for a vocabulary: set most_common'):
         fit(dp.Category(), WORDS)
     fit(dp.Category(most_common=10), WORDS)

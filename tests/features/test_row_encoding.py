@@ -99,7 +99,7 @@ def test_lists_of_plain_items_are_encoded_row_by_row():
     assert arrays.encode_small_frame(prep.features_, prep.learned_, as_source(nested)) is None
 
 
-def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, prep):
+def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, sizes, prep):
     class Shouted(dp.Category):
         def encode(self, parsed, learned):
             return super().encode(parsed, learned) + np.uint8(1)
@@ -109,7 +109,7 @@ def test_features_without_row_encoder_are_encoded_by_column(monkeypatch, prep):
         assert few(dp.Preprocessor({"x": feature}).fit(frame), frame) is None
     monkeypatch.setitem(tokenizers.TOKENIZERS, "space", tokenizers.Words)
     assert few(dp.Preprocessor({"x": dp.Set(tokenizer="space")}).fit(frame), frame) is None
-    monkeypatch.setattr(arrays, "LARGE_VOCABULARY", 3)
+    sizes(large_vocabulary=3)
     assert few(dp.Preprocessor({"x": "category"}).fit(frame), frame) is None
     assert few(prep, FRAME)  # cached before
 

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer, models
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingPackageError
-from daskprep.features import subwords
 from daskprep.serving import Encoder
 
 TEXT = "low lower lowest new newer newest wide wider widest tide tides slow slower können naïve 北京 \U0001f600"
@@ -160,18 +159,18 @@ def test_unigrams_of_unusual_words_are_learned(cells, most_common):
     assert (prep.encode(frame)["x"][:, 0] > 0).all()
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("bpe", "_MAX_TRAINING_WORDS"), ("unigram", "_MAX_TRAINING_CHARACTERS")])
-def test_word_limit_scales_frequencies(kind, limit, monkeypatch):
+@pytest.mark.parametrize(("kind", "limit"), [("bpe", "subword_words"), ("unigram", "subword_training_characters")])
+def test_word_limit_scales_frequencies(kind, limit, sizes):
     whole = fitted(kind).learned_["x"]
-    monkeypatch.setattr(subwords, limit, 300)
+    sizes(**{limit: 300})
     some = fitted(kind).learned_["x"]
     assert some.vocabulary.tokens != whole.vocabulary.tokens
     assert some.vocabulary.frequencies.sum() > 300
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_rare_characters_are_unknown(kind, monkeypatch):
-    monkeypatch.setattr(subwords, "_MAX_CHARACTERS", 9)
+def test_rare_characters_are_unknown(kind, sizes):
+    sizes(subword_characters=9)
     vocabulary = fitted(kind).learned_["x"].vocabulary
     assert len([token for token in vocabulary.tokens.to_pylist() if len(token) == 1]) == 9 + 1  # and the word boundary
     assert vocabulary.frequencies[1] > 0

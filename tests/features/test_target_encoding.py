@@ -18,9 +18,7 @@ from sklearn.model_selection import PredefinedSplit
 from sklearn.preprocessing import TargetEncoder
 
 import daskprep as dp
-from daskprep.columns.summaries import target_sums
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
-from daskprep.features import target_encoding
 from daskprep.serving import Encoder
 from daskprep.sources.split.folds import KFold
 
@@ -188,8 +186,8 @@ def test_numeric_classes_are_ordered_as_numbers():
     assert fitted(list("abc"), [10, 9, 100], target_type="class").learned_["city"].classes == ("9", "10", "100")
 
 
-def test_max_classes_is_enforced_across_partitions(monkeypatch):
-    monkeypatch.setattr(target_encoding, "MAX_CLASSES", 3)
+def test_max_classes_is_enforced_across_partitions(sizes):
+    sizes(encoded_classes=3)
     frame = pd.DataFrame({"city": list("abcd"), "y": list("wxyz")})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", target_type="class", folds=2)})
     for partitions in (1, 2):
@@ -331,9 +329,8 @@ def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_equally(table, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("spill_bytes", [1 << 26, 1 << 10])
 @pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
-def test_partitions_and_spilling_do_not_change_bytes(table, tmp_path, monkeypatch, npartitions, spill_bytes):
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", spill_bytes)
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", 64 * spill_bytes)
+def test_partitions_and_spilling_do_not_change_bytes(table, tmp_path, sizes, npartitions, spill_bytes):
+    sizes(sum_spill_bytes=spill_bytes, sum_group_bytes=64 * spill_bytes)
 
     def make():
         return dp.Preprocessor({"x": encoding(), "k": encoding("kind", fold_time="day")}, split=dp.RandomSplit())

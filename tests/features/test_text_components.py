@@ -22,7 +22,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
-from daskprep.columns.summaries import DistinctTexts, samples
+from daskprep.columns.summaries import DistinctTexts
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.features.directions import _eigenvectors, leading_directions
 from daskprep.serving import Encoder
@@ -218,8 +218,8 @@ def test_scores_are_those_of_tfidf_with_a_truncated_svd():
 # -- the sample of texts
 
 
-def test_sample_merges_to_the_same_texts_in_any_order(monkeypatch):
-    monkeypatch.setattr(samples, "MAX_TEXT_BYTES", 2_000)
+def test_sample_merges_to_the_same_texts_in_any_order(sizes):
+    sizes(sampled_text_bytes=2_000)
     rng = np.random.default_rng(0)
     texts = ["x" * int(length) + str(number) for number, length in enumerate(rng.integers(0, 90, 400))]
     rows = rng.choice(texts, 3_000)

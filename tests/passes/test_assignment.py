@@ -15,7 +15,7 @@ from daskprep.passes.assignment import Assignment
 from daskprep.passes.contexts import ContextPlan, census_of_rows
 from daskprep.passes.engine import PartitionReader, Pass, make_columnless_rows, run_pass
 from daskprep.passes.table import Parsed, PartitionContext
-from daskprep.sources import Source, classes
+from daskprep.sources import Source
 from daskprep.sources.split import DROPPED, TRAIN
 
 ROWS, PARTITION_ROWS = 60, 7
@@ -87,8 +87,8 @@ def test_contexts_read_only_needed_columns(table, features, split, counted, pass
     assert all((one.assignment is None) == (split is None) for one in contexts)
 
 
-def test_two_pass_split_uses_only_kept_rows(table, monkeypatch):
-    monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
+def test_two_pass_split_uses_only_kept_rows(table, sizes):
+    sizes(class_buckets=16)
     source = Pieces(table)
     contexts = ContextPlan(DROPPING, dp.DatetimeSplit("day")).make_contexts(PartitionReader(source))
     assert source.passes == [{"age", "day"}] * 2

@@ -79,8 +79,8 @@ def fitted(request) -> dp.Preprocessor:
 
 
 @pytest.mark.parametrize("how", COPIES)
-def test_copy_of_fitted_preprocessor_is_equal(fitted, how, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 8)
+def test_copy_of_fitted_preprocessor_is_equal(fitted, how, sizes):
+    sizes(large_vocabulary=8)
     again = COPIES[how](fitted)
     assert json.dumps(again.to_dict()) == json.dumps(fitted.to_dict())
     assert repr(again.get_params()) == repr(fitted.get_params())

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.columns.summaries import token_counts
 from daskprep.errors import ConfigError
 from tests.preprocessor.test_invariance import FRAMES, for_every_frame, preprocessor, table  # noqa: F401 a fixture
 
@@ -81,9 +80,9 @@ def test_states_are_the_same_on_a_cluster(cluster, table, fitted):  # noqa: F811
 
 
 @pytest.mark.slow
-def test_spilled_counts_do_not_change_states(table, fitted, tmp_path, monkeypatch):  # noqa: F811
+def test_spilled_counts_do_not_change_states(table, fitted, tmp_path, sizes):  # noqa: F811
     expected = states(fitted["rows"])
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
+    sizes(spill_entries=3)
     prep = preprocessor(split=FOLDS["rows"], scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))
     assert states(prep) == expected
     assert list(tmp_path.iterdir()) == []

@@ -207,10 +207,10 @@ def test_only_training_rows_are_learned_from(table):
     assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}
 
 
-def test_spilled_counts_do_not_change_the_state(table, expected, tmp_path, monkeypatch):
+def test_spilled_counts_do_not_change_the_state(table, expected, tmp_path, monkeypatch, sizes):
     spilled = []
     original = token_counts.spill
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
+    sizes(spill_entries=3)
     monkeypatch.setattr(token_counts, "spill", lambda *args: spilled.append(1) or original(*args))
     with dask.config.set(scheduler="threads"):
         prep = preprocessor(scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))

@@ -77,8 +77,8 @@ def test_save_and_load_round_trip_with_a_url(prep, table):
     assert_same(prep, dp.Preprocessor.load("memory://states/prep.json"), table)
 
 
-def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
+def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, sizes):
+    sizes(large_vocabulary=3)
     prep = dp.Preprocessor({"review": dp.Text(level="both"), "city": "category"}).fit(table)
     prep.save(tmp_path / "prep.json")
     state = json.loads((tmp_path / "prep.json").read_text())
@@ -292,8 +292,8 @@ def test_numpy_scalar_parameters_are_saved(tmp_path):
     assert dp.Preprocessor.load(tmp_path / "prep.json").features["x"].most_common == 1
 
 
-def test_save_removes_old_vocabulary_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 1)
+def test_save_removes_old_vocabulary_files(tmp_path, sizes):
+    sizes(large_vocabulary=1)
     for cells in (["a", "b"], ["c", "d"]):
         dp.Preprocessor({"x": "category"}).fit(pd.DataFrame({"x": cells})).save(tmp_path / "prep.json")
     assert len(list((tmp_path / "prep.json.vocab").iterdir())) == 1

@@ -16,6 +16,7 @@ from PIL import Image
 import daskprep as dp
 from daskprep.errors import CorruptDatasetError, DaskprepError
 from daskprep.storage import Folder
+from tests.sizes import Sizes
 
 FRAME = pd.DataFrame({"price": [float(i) for i in range(40)], "tags": ["a b", "c"] * 20})
 DECOY = {"part-00000.parquet": b"PAR1", "notes.txt": b"mine", "table/part-00000.parquet": b"PAR1", "c.0": b"x" * 9}
@@ -210,10 +211,8 @@ def test_special_file_inside_a_dataset_raises(
         dp.open_dataset(written.url)["train"].read()
 
 
-def test_saved_preprocessor_can_be_a_link_but_not_its_vocabulary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 2)
+def test_saved_preprocessor_can_be_a_link_but_not_its_vocabulary(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(large_vocabulary=2)
     (tmp_path / "saved").mkdir()
     prep = dp.Preprocessor({"tags": "set"}).fit(FRAME)
     prep.save(tmp_path / "saved" / "prep.json")

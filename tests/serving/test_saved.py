@@ -539,8 +539,8 @@ def test_missing_file_error_names_the_file(tmp_path):
 
 
 @pytest.fixture
-def large(tmp_path, monkeypatch) -> Path:
-    monkeypatch.setattr("daskprep.passes.state.LARGE_VOCABULARY", 3)
+def large(tmp_path, sizes) -> Path:
+    sizes(large_vocabulary=3)
     fitted("category").save(tmp_path / "prep.json")
     return tmp_path / "prep.json"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_column, narrow_type
 from daskprep.sources.base import split_evenly
+from tests.sizes import Sizes
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.string()])
@@ -31,8 +32,8 @@ def test_narrow_text_is_zero_copy() -> None:
     assert narrow_column(array.slice(1)).chunk(0).buffers()[2].address == array.buffers()[2].address + 3
 
 
-def test_narrow_text_splits_long_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daskprep.sources.arrow_types._MAX_OFFSET", 10)
+def test_narrow_text_splits_long_arrays(sizes: Sizes) -> None:
+    sizes(text_offset=10)
     cells = ["abcdef", "ghi", None, "jklmnopq", "r", "stuvw"]
     narrowed = narrow_column(pa.array(cells, pa.large_string()))
     assert narrowed.to_pylist() == cells

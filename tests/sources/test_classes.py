@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import daskprep.sources.classes
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.sources.classes import (
     ClassCounts,
@@ -30,6 +29,7 @@ from daskprep.sources.classes import (
     share_classes,
     show_classes,
 )
+from tests.sizes import sized
 
 UNITS = ("s", "ms", "us", "ns")
 
@@ -123,8 +123,8 @@ def test_classes_are_shown_in_quotes():
     assert show_classes(pa.array(["a", None, "b"], pa.large_string()), np.array([2, 1])) == ['"b"', "(missing)"]
 
 
-def test_too_many_classes_raise(monkeypatch):
-    monkeypatch.setattr(daskprep.sources.classes, "MAX_CLASSES", 3)
+def test_too_many_classes_raise(sizes):
+    sizes(class_count=3)
     table = pa.table({"x": range(4)})
     assert len(count_classes(table[:3], "x", None).classes) == 3
     with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
@@ -184,11 +184,11 @@ def test_positions_fill_each_class_for_every_partitioning(rows, borders):
     assert all(place == -1 for (_, kept), place in zip(rows, placed, strict=True) if not kept)
 
 
-def test_positions_do_not_depend_on_rows_per_call(monkeypatch):
+def test_positions_do_not_depend_on_rows_per_call(sizes):
     rows = np.random.default_rng(0).choice(["a", "b", "c"], 9_000).tolist()
     everything = [[True] * len(rows)]
     many = positions_of([rows], everything, 1)
-    monkeypatch.setattr(daskprep.sources.classes, "_MIN_ROWS_PER_CALL", 10**9)
+    sizes(class_rows_per_call=10**9)
     assert positions_of([rows], everything, 1) == many
 
 
@@ -240,8 +240,8 @@ def same(a, b):
 
 
 @pytest.fixture
-def four_buckets(monkeypatch):
-    monkeypatch.setattr(daskprep.sources.classes, "MAX_BUCKETS", 4)
+def four_buckets(sizes):
+    sizes(class_buckets=4)
 
 
 def test_ordered_counts_widen_by_the_smallest_shift(four_buckets):
@@ -255,8 +255,7 @@ def test_ordered_counts_widen_by_the_smallest_shift(four_buckets):
 @settings(max_examples=60)
 @given(parts=st.lists(numbers, min_size=3, max_size=3), limit=st.integers(2, 9))
 def test_ordered_counts_add_in_any_order(parts, limit):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.sources.classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         a, b, c = (OrderedCounts.of(np.array(part, dtype=np.int64)) for part in parts)
         whole = OrderedCounts.of(np.array(list(chain(*parts)), dtype=np.int64))
         assert same((a + b) + c, whole)
@@ -275,8 +274,7 @@ def test_find_ranks_equals_sorting(rows, borders, limit, data):
     def recount(windows):
         return [[OrderedCounts.of(part[part >> s == b]) for s, b in windows] for part in parts]
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.sources.classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         found = find_ranks(ranks, [OrderedCounts.of(part) for part in parts], recount)
     order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
     owner = np.repeat(np.arange(len(parts)), [part.size for part in parts])

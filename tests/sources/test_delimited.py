@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pandas as pd
 import pyarrow as pa
@@ -23,6 +22,7 @@ from hypothesis import strategies as st
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources import FileSource, read_files
 from daskprep.sources.delimited import DEFAULT_NULLS
+from tests.sizes import sized
 
 Write = Callable[..., Path]
 
@@ -65,7 +65,7 @@ def test_cells_do_not_depend_on_partition_bytes(
     source = read_files(
         write(text.getvalue()), delimiter=delimiter, null_values=["<none>"], partition_bytes=partition_bytes
     )
-    with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
+    with sized(delimited_block_bytes=block_bytes):
         assert rows(source) == records
         assert sum(source.read(i, []).num_rows for i in range(source.npartitions)) == len(records)
 
@@ -80,7 +80,7 @@ def test_quotes_inside_cells_do_not_shift_partitions(
         expected = read_table(read_files(path))
     except DaskprepError:  # a bare carriage return ends a record, and may leave one ragged
         expected = None
-    with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
+    with sized(delimited_block_bytes=block_bytes):
         if expected is None:
             with pytest.raises(DaskprepError, match=re.escape(path.name)):
                 read_table(read_files(path, partition_bytes=partition_bytes))

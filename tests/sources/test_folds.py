@@ -17,6 +17,7 @@ from daskprep.sources import classes
 from daskprep.sources.classes import OrderedCounts
 from daskprep.sources.split import DROPPED, TRAIN, VALIDATION, GroupSplit, KFold
 from daskprep.sources.split.groups import GroupUnits, count_groups
+from tests.sizes import sized
 from tests.sources.test_split import assign, borders_of, digest, pieces
 
 ROWS = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": [i // 3 for i in range(1000)]})
@@ -61,8 +62,7 @@ def test_folds_do_not_depend_on_partitions(data, borders, limit):
     groups = [*range(12), *(group for _, group in cells[12:])]  # enough of them for any k
     days = np.array([group for _, group in cells]).astype("datetime64[D]")
     table = pa.table({"x": [name for name, _ in cells], "y": groups, "t": days})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         for folds in KINDS:
             whole = assign(folds, [table], [kept])
             cut = assign(folds, pieces(table, borders), pieces(kept, borders))
@@ -105,8 +105,7 @@ def test_stratified_fold_sizes_differ_by_at_most_one_row_per_class(cells, k, bor
 @given(st.lists(st.integers(0, 9), min_size=9, max_size=80), st.integers(2, 9), borders_of, st.sampled_from([3, 99]))
 def test_time_folds_are_consecutive_sorted_rows(days, k, borders, limit):
     table = pa.table({"t": np.array(days).astype("datetime64[D]")})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         found = assign(KFold(k, time="t", divide_times=True), pieces(table, borders))
     order = np.argsort(days, kind="stable")
     expected = np.concatenate([np.full(len(part), fold) for fold, part in enumerate(np.array_split(order, k))])
@@ -244,8 +243,8 @@ def test_each_group_is_in_one_split(groups, borders):
         assert TRAIN in found
 
 
-def test_group_units_do_not_depend_on_partition_order(monkeypatch):
-    monkeypatch.setattr(classes, "MAX_BUCKETS", 7)
+def test_group_units_do_not_depend_on_partition_order(sizes):
+    sizes(class_buckets=7)
     tables = [pa.table({"g": range(40), "c": list(names)}) for names in ("c" * 30 + "b" * 10, "a" * 20 + "b" * 20)]
     parts = [count_groups(table, "g", "c", 1, None) for table in tables]
     units = GroupUnits.of(parts, "c")

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import DaskprepError, RejectedValueError, StorageFullError
-from daskprep.sources import FileSource, json_lines, read_files, text
+from daskprep.sources import FileSource, read_files
 from daskprep.sources.json_lines import JsonFragment
 from daskprep.sources.locations import Spool
+from tests.sizes import sized
 
 ROWS: list[dict[str, Any]] = [
     {"a": 1, "b": 'x",[{\\'},
@@ -46,10 +47,7 @@ def test_json_array_equals_json_lines(
 ) -> None:
     path = tmp_path / "a.json"
     path.write_text(f" \n{json.dumps(ROWS, indent=indent, ensure_ascii=indent is None)}\n\n", encoding="utf-8")
-    with (
-        mock.patch.object(json_lines, "BLOCK_BYTES", block_bytes),
-        mock.patch.object(text, "BLOCK_BYTES", block_bytes),
-    ):
+    with sized(text_block_bytes=block_bytes):
         source = read_files(path, partition_bytes=partition_bytes)
         assert read_table(source).equals(lines)
     assert source.row_counts is not None

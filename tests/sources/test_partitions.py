@@ -165,14 +165,14 @@ def test_graphs_contain_no_tables(table, tmp_path):
     assert len(cloudpickle.dumps(grown)) < len(cloudpickle.dumps(graph)) + 100
 
 
-def test_pandas_input_builds_no_graph(table, monkeypatch):
+def test_pandas_input_builds_no_graph(table, monkeypatch, sizes):
     gaps = table.assign(x=table["x"].mask(table["x"] % 3 > 0))
     number = dp.Number(missing_value_strategy="ffill", normalization=None)
     prep = dp.Preprocessor({"x": number, "c": "category"}, split=dp.StratifiedSplit("c"))
     monkeypatch.setattr(partitions.passes, "partition_layer", None)
     monkeypatch.setattr(partitions.passes, "_grouped_layer", None)
     for rows in (ROWS, ROWS // 2, 1):
-        monkeypatch.setattr(sources.frames, "_SLICE_ROWS", rows)
+        sizes(frame_slice_rows=rows)
         found = encode_source(prep.fit(gaps).features_, prep.learned_, as_source(gaps))["x"]
         assert isinstance(found, np.ndarray)
         assert found.tolist() == [row // 3 * 3 for row in range(ROWS)]
@@ -219,8 +219,8 @@ def test_lazy_ffill_keeps_few_partitions_in_memory():
     assert max(peak) < 10
 
 
-def test_single_core_processes_every_row(monkeypatch):
-    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 1)
+def test_single_core_processes_every_row(sizes):
+    sizes(cores=1)
     frame = pd.DataFrame({"x": np.arange(300_000.0)})
     prep = dp.Preprocessor({"x": "number"}).fit(frame)
     assert prep.learned_["x"].rows == len(prep.encode(frame)["x"]) == 300_000
@@ -319,8 +319,8 @@ def test_error_stops_running_and_pending_tasks():
     assert len(ended) == 1
 
 
-def test_first_error_in_partition_order_is_raised_in_memory(table, monkeypatch):
-    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 4)
+def test_first_error_in_partition_order_is_raised_in_memory(table, sizes):
+    sizes(cores=4)
     source, both, started = as_source(as_pandas(table, None)), threading.Barrier(2), []
 
     def fail(shared, i, part):
@@ -336,8 +336,8 @@ def test_first_error_in_partition_order_is_raised_in_memory(table, monkeypatch):
     assert len(started) < 50
 
 
-def test_interrupt_starts_no_more_tasks(monkeypatch):
-    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 2)
+def test_interrupt_starts_no_more_tasks(sizes):
+    sizes(cores=2)
     going, calls = threading.Event(), []
 
     def call(i):
@@ -378,10 +378,9 @@ def test_map_reduce_merges_in_small_groups_and_finishes_each_key(source):
     assert max(sizes) <= 8
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(7, [7]), (8, [8]), (9, [8, 1, 2]), (20, [8, 8, 4, 3])])
-def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, sizes):
-    monkeypatch.setattr(sources.frames, "_SLICE_ROWS", 1)
-    monkeypatch.setattr(partitions.passes, "CPU_COUNT", 4)
+@pytest.mark.parametrize(("count", "merged"), [(7, [7]), (8, [8]), (9, [8, 1, 2]), (20, [8, 8, 4, 3])])
+def test_partitions_in_memory_are_merged_in_a_tree(table, sizes, count, merged):
+    sizes(frame_slice_rows=1, cores=4)
     found = []
 
     def merge(values):
@@ -394,11 +393,11 @@ def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, si
     work = partitions.Work(as_source(table[:count]), number, ["x"], None, range(count))
     _, folded = partitions.map_reduce(work, "scan", merge=merge, finish=lambda key, values: merge(values), keys=["key"])
     assert folded == {"key": sum(range(count))}
-    assert sorted(found) == sorted([1] * count + sizes)
+    assert sorted(found) == sorted([1] * count + merged)
 
 
-def test_checkpointed_results_do_not_depend_on_the_number_of_threads(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(partitions.passes, "_TASKS_PER_THREAD", 2)
+def test_checkpointed_results_do_not_depend_on_the_number_of_threads(table, tmp_path, monkeypatch, sizes):
+    sizes(tasks_per_thread=2)
     source, checkpoint, read = as_file(table, tmp_path), Checkpoint(Folder.open(tmp_path), "rows"), []
 
     def rows(shared, i, part):

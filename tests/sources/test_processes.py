@@ -46,10 +46,10 @@ def source(path) -> dp.Source:
 
 
 @pytest.fixture
-def started(monkeypatch) -> list[int]:
+def started(monkeypatch, sizes) -> list[int]:
     """Count processes instead of starting them, on a machine of 16 cores."""
     counts: list[int] = []
-    monkeypatch.setattr(schedulers, "CPU_COUNT", 16)
+    sizes(cores=16)
     monkeypatch.setattr(
         "daskprep.sources.partitions.processes.LocalWorkers", lambda count, **_: counts.append(count) or _Nothing()
     )
@@ -105,8 +105,8 @@ def test_small_source_uses_threads_and_workers_sets_processes(source, path, star
     assert started == [3, 2]
 
 
-def test_large_source_uses_all_cores_within_memory(source, monkeypatch, started, tmp_path):
-    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+def test_large_source_uses_all_cores_within_memory(source, sizes, started, tmp_path):
+    sizes(seconds_per_byte=1.0)
     preprocessor().fit(source)
     preprocessor().fit_write(source, tmp_path / "a.dp", memory="4GB")
     assert started == [16, 8]
@@ -126,8 +126,8 @@ def test_rows_in_memory_start_no_processes(path, started):
     assert started == []
 
 
-def test_unpicklable_function_uses_threads_by_default(source, monkeypatch, started):
-    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+def test_unpicklable_function_uses_threads_by_default(source, sizes, started):
+    sizes(seconds_per_byte=1.0)
     lock = threading.Lock()
 
     def wait(rows: pd.DataFrame) -> pd.DataFrame:
@@ -166,20 +166,19 @@ def test_use_client_applies_to_its_thread_only():
     assert seen == [False]
 
 
-def test_failed_process_start_warns_by_default_and_raises_with_workers(source, monkeypatch):
+def test_failed_process_start_warns_by_default_and_raises_with_workers(source, monkeypatch, sizes):
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no more processes")
 
     monkeypatch.setattr("asyncio.create_subprocess_exec", refuse)
     with pytest.raises(WorkerError, match=r'2 processes could not be started.*no more processes.*workers="threads"'):
         preprocessor().fit(source, workers=2)
-    monkeypatch.setattr(schedulers, "CPU_COUNT", 4)
-    monkeypatch.setattr(schedulers, "_SECONDS_PER_BYTE", 1.0)
+    sizes(cores=4, seconds_per_byte=1.0)
     with pytest.warns(UserWarning, match="so threads are used"):
         preprocessor().fit(source)
 
 
-def test_process_killed_at_its_start_raises_at_once(source, monkeypatch):
+def test_process_killed_at_its_start_raises_at_once(source, monkeypatch, sizes):
     start = processes._CommandWorker._start
 
     async def start_and_kill(worker: processes._CommandWorker) -> None:
@@ -189,7 +188,7 @@ def test_process_killed_at_its_start_raises_at_once(source, monkeypatch):
 
     number = itertools.count()
     monkeypatch.setattr(processes._CommandWorker, "_start", start_and_kill)
-    monkeypatch.setattr(processes, "_START_TIMEOUT", 1_000.0)  # the test would not end
+    sizes(worker_start_seconds=1_000.0)  # the test would not end
     with pytest.raises(WorkerError, match=r"one ended with status -9 as it started.*workers=\"threads\""):
         preprocessor().fit(source, workers=2)
 

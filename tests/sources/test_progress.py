@@ -68,18 +68,18 @@ def notebook(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", fake)
 
 
-def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, monkeypatch, capsys):
+def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, monkeypatch, sizes, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 0.0)
+    sizes(seconds_without_bar=0.0)
     work(None)
     out, err = capsys.readouterr()
     assert "2/2" in out
     assert err == ""
 
 
-def test_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, capsys):
+def test_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, sizes, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(progress, "_SECONDS_WITHOUT_BAR", 3600.0)
+    sizes(seconds_without_bar=3600.0)
     work(None)
     assert capsys.readouterr() == ("", "")
 

@@ -41,6 +41,7 @@ from daskprep.sources.split import (
     TimeSeriesSplit,
     split_from_dict,
 )
+from tests.sizes import sized
 
 EXAMPLES = [
     RandomSplit((0.5, 0.25, 0.25), seed=7),
@@ -510,8 +511,7 @@ def sorted_split(times, probabilities):
 )
 def test_datetime_equals_sorting(times, borders, limit, probabilities):
     column = pa.array(times).cast(pa.timestamp("ns"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         assigned = assign(DatetimeSplit("x", probabilities, divide_times=True), tables_of(column, borders))
     three = probabilities if len(probabilities) == 3 else (probabilities[0], 0.0, probabilities[1])
     assert np.array_equal(assigned, sorted_split(times, three))
@@ -530,9 +530,8 @@ def test_datetime_equals_sorting(times, borders, limit, probabilities):
 def test_rows_of_one_time_stay_together(times, borders, limit, split):
     days = np.array(times)
     column = pa.array(days.astype("datetime64[D]"))
-    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as found:
+    with sized(class_buckets=limit), warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        patch.setattr(classes, "MAX_BUCKETS", limit)
         try:
             assigned = assign(split, tables_of(column, borders))
         except ColumnError:
@@ -742,8 +741,7 @@ def test_datetime_raises_for_other_column_types():
 )
 def test_datetime_excludes_rows_within_the_gap(days, borders, limit, unit, gap):
     column = pa.array(np.array(days).astype("datetime64[D]")).cast(pa.timestamp(unit))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classes, "MAX_BUCKETS", limit)
+    with sized(class_buckets=limit):
         assigned = assign(
             DatetimeSplit("x", (0.5, 0.25, 0.25), gap=f"{gap} days", divide_times=True), tables_of(column, borders)
         )

@@ -69,8 +69,8 @@ def test_worker_of_another_version_raises(threads, monkeypatch):
         partitions.run_on_every_worker(int)
 
 
-def test_unresponsive_worker_times_out(threads, monkeypatch):
-    monkeypatch.setattr(schedulers, "_TIMEOUT_SECONDS", 0.01)
+def test_unresponsive_worker_times_out(threads, monkeypatch, sizes):
+    sizes(worker_answer_seconds=0.01)
     monkeypatch.setattr(schedulers, "_call_if_same_version", _sleep)
     with pytest.raises(WorkerError, match="did not all answer within"):
         partitions.run_on_every_worker(int)
@@ -80,11 +80,11 @@ async def _sleep(*_: Any) -> None:
     await asyncio.sleep(1)
 
 
-def test_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch):
+def test_worker_that_ends_during_a_call_has_no_result(threads, monkeypatch, sizes):
     (here, _) = threads.nthreads()
     monkeypatch.setattr(schedulers, "call_workers", lambda *_, **__: {here: 7, "tcp://gone:1": OSError("closed")})
     assert partitions.run_on_every_worker(int) == [7]
-    monkeypatch.setattr(schedulers, "_REMOVAL_PAUSE_SECONDS", 0.0)
+    sizes(worker_removal_pause=0.0)
     monkeypatch.setattr(schedulers, "call_workers", lambda *_, **__: {here: OSError("closed")})
     with pytest.raises(WorkerError, match="did not answer"):
         partitions.run_on_every_worker(int)
@@ -109,8 +109,8 @@ def _wait(shared: Any, argument: Any) -> int:
     return 1
 
 
-def test_paused_worker_warns_once(threads, monkeypatch):
-    monkeypatch.setattr(schedulers, "_WATCH_SECONDS", 0.05)
+def test_paused_worker_warns_once(threads, monkeypatch, sizes):
+    sizes(worker_watch_seconds=0.05)
     monkeypatch.setattr(schedulers, "_known_paused", set())
     asked = Client.scheduler_info
 

@@ -33,6 +33,7 @@ from daskprep.storage.checksum import crc32c
 from daskprep.storage.local_files import PreallocatedFile
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.security import redact_url
+from tests.sizes import Sizes
 
 
 @pytest.fixture(params=["local", "memory", "with-folders"])
@@ -523,8 +524,8 @@ def test_forked_process_leaving_block_keeps_lock_of_parent(tmp_path: Path) -> No
     assert not is_locked(tmp_path)
 
 
-def test_waiting_for_lock_warns_with_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_files, "_LOCK_WARNING_SECONDS", 0.01)
+def test_waiting_for_lock_warns_with_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sizes) -> None:
+    sizes(lock_warning_seconds=0.01)
     folder, warned = Folder.open(tmp_path), threading.Event()
     messages: list[str] = []
 

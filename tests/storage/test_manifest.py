@@ -6,7 +6,6 @@ import dataclasses
 import json
 import uuid
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_m
 from daskprep.storage.arrays import Span, encode_chunk, encode_shard, tail_bytes
 from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c
 from daskprep.storage.manifest import FORMAT, Receipt
+from tests.sizes import sized
 
 FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
 LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")
@@ -170,8 +170,10 @@ def test_read_manifest_from_folder(tmp_path: Path, where: str) -> None:
     assert read_manifest(folder) is None
     folder.write("manifest.json", MANIFEST.to_bytes())
     assert read_manifest(folder) == MANIFEST
-    small = mock.patch("daskprep.storage.manifest._MAX_MANIFEST_BYTES", 10)
-    with small, pytest.raises(CorruptDatasetError, match=r"manifest\.json is damaged: it has \d+ bytes"):
+    with (
+        sized(manifest_bytes=10),
+        pytest.raises(CorruptDatasetError, match=r"manifest\.json is damaged: it has \d+ bytes"),
+    ):
         read_manifest(folder)
 
 

@@ -65,8 +65,8 @@ def test_error_shows_reason_and_remedy(proxy, folder, status, code, remedy):  # 
     assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
-def test_missing_object_and_timeouts_raise(options, folder, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(remote_files, "_TIMEOUTS", {"read_timeout": "200ms"})
+def test_missing_object_and_timeouts_raise(options, folder, sizes):  # noqa: F811
+    sizes(remote_timeouts={"read_timeout": "200ms"})
     with pytest.raises(FileNotFoundError):
         folder.read("b", 3, 9)
     slow = mock.patch.object(Proxy, "fault", side_effect=lambda: time.sleep(1))

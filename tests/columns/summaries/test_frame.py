@@ -19,10 +19,9 @@ from daskprep.columns.summaries import (
     Rejects,
     Summary,
     TokenCounts,
-    target_sums,
-    token_counts,
 )
 from daskprep.columns.summaries.target_sums import ValueSums
+from tests.sizes import sized
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ def fields(one):
 @pytest.mark.parametrize("limit", [2, 1_000])
 def test_sums_per_fold_exclude_each_fold(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
+    with sized(compact_entries=limit):
         whole, *without = map(fields, FoldedSummary(tuple(parts)).sums_per_fold(None))
     assert whole == fields(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
@@ -68,13 +66,12 @@ def test_sums_per_fold_exclude_each_fold(folds, limit):
 @pytest.mark.parametrize("limit", [2, 1_000])
 def test_sums_per_fold_are_the_same_from_files(tmp_path_factory, folds, limit):
     folder = str(tmp_path_factory.mktemp("spilled"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
+    with sized(compact_entries=limit):
         parts = tuple(column(number, words) for number, words in enumerate(folds))
         states = list(FoldedSummary(parts).sums_per_fold(None))
         expected = list(map(fields, states))
-        patch.setattr(token_counts, "SPILL_ENTRIES", 2)
-        assert [fields(state.limit_memory(folder)) for state in states] == expected
+        with sized(spill_entries=2):
+            assert [fields(state.limit_memory(folder)) for state in states] == expected
 
 
 @pytest.mark.slow
@@ -96,9 +93,7 @@ def test_folds_with_shared_tokens_equal_separate_counts(tmp_path_factory, partit
 
     nothing = [[0] * 4] * 4
     counts = [np.array([*some, [0] * 4]) for some in (nothing, *partitions)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        patch.setattr(token_counts, "SPILL_ENTRIES", spilled)
+    with sized(compact_entries=limit, spill_entries=spilled):
         shared = left_out([TokenCounts.of_each(tokens, each) for each in counts])
     assert shared == left_out([[TokenCounts.of(tokens, one) for one in each] for each in counts])
 
@@ -120,10 +115,8 @@ def test_multiplying_repeats_each_fold():
 
 
 @pytest.mark.parametrize("limit", [5, 100])
-def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 2)
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 1)
+def test_many_tokens_and_sums_of_folds_spill(tmp_path, sizes, limit):
+    sizes(compact_entries=limit, spill_entries=2, sum_spill_bytes=1)
     values = pa.array(["a", "b", "c"]).dictionary_encode()
     sums = ValueSums.of(values, np.zeros(3, np.uint8), 1, {"y": np.ones(3)})
     *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (3, 3, 3, 1))

@@ -25,12 +25,10 @@ from daskprep.columns.summaries import (
     Summary,
     TokenCounts,
 )
-from daskprep.columns.summaries import quantiles as quantiles_module
-from daskprep.columns.summaries import target_sums as target_sums_module
-from daskprep.columns.summaries import token_counts as token_counts_module
 from daskprep.columns.summaries.base import SummaryT, finite_doubles
 from daskprep.columns.summaries.target_sums import TargetSums, ValueSums, split_into_digits
 from daskprep.storage.checkpoint import deserialize, serialize
+from tests.sizes import Sizes
 
 Row = tuple[int, float]
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -120,15 +118,17 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
 
 
 @pytest.fixture
-def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_limits(sizes: Sizes) -> None:
     """Make summaries compact, spill and become inexact with a handful of values."""
-    monkeypatch.setattr(token_counts_module, "COMPACT_ENTRIES", 4)
-    monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
-    monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
-    monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
-    monkeypatch.setattr(target_sums_module, "SPILL_BYTES", 250)
-    monkeypatch.setattr(target_sums_module, "GROUP_BYTES", 2_000)
-    monkeypatch.setattr(quantiles_module, "MAX_BUCKETS", 6)
+    sizes(
+        compact_entries=4,
+        compact_chunks=3,
+        spill_entries=5,
+        spill_group_entries=7,
+        sum_spill_bytes=250,
+        sum_group_bytes=2_000,
+        quantile_buckets=6,
+    )
 
 
 @pytest.mark.usefixtures("small_limits")

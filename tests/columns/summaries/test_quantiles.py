@@ -8,8 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.columns.summaries import Quantiles, Range, quantiles
+from daskprep.columns.summaries import Quantiles, Range
 from daskprep.columns.summaries.quantiles import MAX_BUCKETS, assign_buckets, finest_shift
+from tests.sizes import sized
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 fractions = st.floats(0, 1)
@@ -97,9 +98,7 @@ def test_quantile_rank_error_is_small(shape: str) -> None:
 
 @given(st.lists(finite, min_size=1, max_size=60), st.randoms(use_true_random=False), st.integers(1, 6))
 def test_quantiles_do_not_depend_on_order_and_parts(values: list[float], random, limit: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MAX_BUCKETS", 3 + limit)
-        patch.setattr(quantiles, "_SAMPLE_SIZE", 2)
+    with sized(quantile_buckets=3 + limit, quantile_sample=2):
         whole = Quantiles.of(np.array(values))
         assert whole.shift <= 64
         random.shuffle(values)
@@ -114,8 +113,7 @@ def test_quantiles_do_not_depend_on_order_and_parts(values: list[float], random,
 @given(st.lists(finite, min_size=5, max_size=40, unique=True))
 @example([-5e-324, 5e-324, 1.0, 2.0, 4.0])
 def test_shift_is_the_smallest_within_the_bucket_limit(values: list[float]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MAX_BUCKETS", 4)
+    with sized(quantile_buckets=4):
         found = Quantiles.of(np.array(values))
         keys = Quantiles.of(np.array(values[:1])).keys.tolist()
         keys = [key for value in values for key in Quantiles.of(np.array([value])).keys.tolist()]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.columns.summaries import Quantiles, quantiles
+from daskprep.columns.summaries import Quantiles
 from daskprep.columns.summaries.target_sums import TargetSums, split_into_digits
+from tests.sizes import sized
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 SMALLEST = 5e-324
@@ -64,8 +65,7 @@ def test_classes_missing_in_parts_are_zero() -> None:
 @given(st.lists(finite | st.sampled_from([0.0, -0.0, SMALLEST, -SMALLEST]), min_size=1, max_size=30), st.integers(2, 6))
 @example([-SMALLEST, SMALLEST, -1.0, 1.0, 2.0, 0.0], 3)
 def test_buckets_equal_quantiles(values: list[float], most: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quantiles, "MAX_BUCKETS", most + 1)
+    with sized(quantile_buckets=most + 1):
         numbers = np.array(values)
         expected = Quantiles.of(numbers)
         whole = sum_numbers(numbers, numbers)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from daskprep.columns.summaries import TokenCounts, token_counts
 from tests.columns.summaries import many_tokens
+from tests.sizes import Sizes
 
 tokens_strategy = st.lists(st.text(alphabet="aé\x00z😀", max_size=3) | st.text(max_size=20), max_size=40)
 
@@ -40,9 +41,8 @@ def as_pairs(ranked: tuple[pa.Array, np.ndarray]) -> list[tuple[str, int]]:
 
 
 @pytest.fixture
-def spill_at_3(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
-    monkeypatch.setattr(token_counts, "GROUP_ENTRIES", 5)
+def spill_at_3(sizes: Sizes) -> None:
+    sizes(spill_entries=3, spill_group_entries=5)
 
 
 @given(tokens_strategy, st.none() | st.integers(0, 10), st.none() | st.integers(0, 4))
@@ -118,8 +118,8 @@ def test_small_counts_do_not_spill(tmp_path: Path) -> None:
     assert not (tmp_path / "folder").exists()
 
 
-def test_many_bytes_spill_like_many_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counts, "SPILL_BYTES", 1000)
+def test_many_bytes_spill_like_many_tokens(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(spill_bytes=1000)
     summary = counted(["x" * 2000, "y"]).limit_memory(str(tmp_path))
     assert summary.spilled
     assert as_pairs(summary.rank()) == [("x" * 2000, 1), ("y", 1)]
@@ -172,8 +172,8 @@ def test_missing_cells_are_not_counted() -> None:
         assert as_pairs(TokenCounts.of_cells(some).rank()) == [("a", 2), ("b", 1)]
 
 
-def test_merging_compacts_after_entries_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", 3)
+def test_merging_compacts_after_entries_doubled(sizes: Sizes) -> None:
+    sizes(compact_entries=3)
     summary = counted(list("abcd"))
     entries = []
     for _ in range(6):
@@ -182,8 +182,8 @@ def test_merging_compacts_after_entries_doubled(monkeypatch: pytest.MonkeyPatch)
     assert entries == [4, 8, 4, 8, 4, 8]
 
 
-def test_many_small_summaries_are_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counts, "COMPACT_CHUNKS", 5)
+def test_many_small_summaries_are_compacted(sizes: Sizes) -> None:
+    sizes(compact_chunks=5)
     summary = counted(list("abcdefgh"))  # each added summary is small compared to these
     for _ in range(100):
         summary += counted(["b"])
@@ -205,8 +205,8 @@ def check_many_tokens(report: dict[str, Any], tokens: int) -> None:
     assert report["total"] == tokens + sum(repeated)
 
 
-def test_many_tokens_are_ranked_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 10_000)
+def test_many_tokens_are_ranked_from_files(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(spill_entries=10_000)
     report = many_tokens.report(160_000, str(tmp_path))
     check_many_tokens(report, 160_000)
     assert report["files"] == 10

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from daskprep.columns.summaries import target_sums
 from daskprep.columns.summaries.target_sums import DIGIT_BITS, MAX_POSITIONS, SumTable, ValueSums
+from tests.sizes import Sizes
 
 FOLDS = 2
 
@@ -125,13 +125,13 @@ def test_sums_have_the_smallest_dtype(least: int, most: int, kind: type) -> None
 # -- within memory
 
 
-def test_chunks_are_merged_within_the_group_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_merged_within_the_group_limit(tmp_path: Path, sizes: Sizes) -> None:
     two = counted(["a", "b", "c"]) + counted(["b", "d"])
     added_bytes = 5 * (32 + 8 * 2 * FOLDS)
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", added_bytes)
+    sizes(sum_group_bytes=added_bytes)
     [chunk] = two.limit_memory(str(tmp_path)).chunks
     assert chunk.values.to_pylist() == ["a", "b", "c", "d"]
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", added_bytes - 1)
+    sizes(sum_group_bytes=added_bytes - 1)
     assert two.limit_memory(str(tmp_path)).chunks == two.chunks
     assert len(two.limit_memory(None).chunks) == 1
     assert not list(tmp_path.iterdir())
@@ -144,13 +144,13 @@ def test_merged_chunks_are_not_copied(tmp_path: Path) -> None:
         assert ValueSums().limit_memory(folder).chunks == ()
 
 
-def test_sums_beyond_the_memory_limit_spill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_beyond_the_memory_limit_spill(tmp_path: Path, sizes: Sizes) -> None:
     one = counted(["a", "b"])
     nbytes = one.chunks[0].values.nbytes + 2 * 2 * FOLDS  # of int8
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", nbytes)
+    sizes(sum_spill_bytes=nbytes)
     assert one.limit_memory(str(tmp_path)).chunks
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", nbytes - 1)
+    sizes(sum_spill_bytes=nbytes - 1)
     assert one.limit_memory(None).chunks
     spilled = one.limit_memory(str(tmp_path))
     assert (spilled.chunks, len(spilled.spilled), len(list(tmp_path.iterdir()))) == ((), 1, 1)
@@ -160,18 +160,17 @@ def test_sums_beyond_the_memory_limit_spill(tmp_path: Path, monkeypatch: pytest.
     assert found(again) == found(counted(["a", "b", "b", "c"]))
 
 
-def test_chunks_too_large_to_merge_spill_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 1)
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", 100)
+def test_chunks_too_large_to_merge_spill_separately(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(sum_spill_bytes=1, sum_group_bytes=100)
     summary = (counted(["a", "b"]) + summed([("b", 1, 2.0**70)])).limit_memory(str(tmp_path))
     assert [(len(one.labels), one.file.entries) for one in summary.spilled] == [(2, 2), (2, 1)]
     assert found(summary) == expected([("a", 0, 1.0), ("b", 0, 1.0), ("b", 1, 2.0**70)])
 
 
-def test_few_sums_do_not_spill_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_sums_do_not_spill_by_default(tmp_path: Path, sizes: Sizes) -> None:
     summary = (counted(["a", "b"]) + counted(["b"])).limit_memory(str(tmp_path))
     assert not summary.spilled
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
+    sizes(sum_spill_bytes=0)
     [part] = summary.limit_memory(str(tmp_path)).parts()
     assert sorted(zip(part.values.to_pylist(), part.sums_by_fold("rows", 0)[:, 0], strict=True)) == [
         ("a", 1.0),
@@ -179,25 +178,25 @@ def test_few_sums_do_not_spill_by_default(tmp_path: Path, monkeypatch: pytest.Mo
     ]
 
 
-def test_files_are_read_in_parts_of_limited_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
+def test_files_are_read_in_parts_of_limited_bytes(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(sum_spill_bytes=0)
     values = [f"value {number}" for number in range(1600)]
     summary = counted(values).limit_memory(str(tmp_path))
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", 40 * (32 + 8 * 2 * FOLDS))
+    sizes(sum_group_bytes=40 * (32 + 8 * 2 * FOLDS))
     parts = list(summary.parts())
     assert len(parts) == 1600 // 40
     assert max(len(part.values) for part in parts) < 80  # shards by hash differ in size
     assert sorted(value for part in parts for value in part.values.to_pylist()) == sorted(values)
 
 
-def test_parts_have_disjoint_values_and_equal_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
+def test_parts_have_disjoint_values_and_equal_labels(tmp_path: Path, sizes: Sizes) -> None:
+    sizes(sum_spill_bytes=0)
     folder = str(tmp_path)
     files = [summed([(f"value {number}", 0, 1.0) for number in range(300)])]
     files += [summed([(f"value {number}", 1, 2.0**70) for number in range(290, 310)])]
     memory = summed([("value 0", 1, -0.25), ("in memory", 0, 5.0)])
     summary = files[0].limit_memory(folder) + memory + files[1].limit_memory(folder) * 2
-    monkeypatch.setattr(target_sums, "GROUP_BYTES", 200)  # two values at a time
+    sizes(sum_group_bytes=200)  # two values at a time
     parts = list(summary.parts())
     assert {part.labels for part in parts} == {(("rows", 0), ("y", -1), ("y", 0), ("y", 2))}
     values = [value for part in parts for value in part.values.to_pylist()]
@@ -208,10 +207,8 @@ def test_parts_have_disjoint_values_and_equal_labels(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("times", [0, 1, 3])
-def test_sums_in_memory_and_in_files_are_multiplied(
-    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target_sums, "SPILL_BYTES", 0)
+def test_sums_in_memory_and_in_files_are_multiplied(times: int, tmp_path: Path, sizes: Sizes) -> None:
+    sizes(sum_spill_bytes=0)
     rows = [("a", 0, 0.1), ("b", 1, -3.0)]
     summary = summed(rows).limit_memory(str(tmp_path)) + summed(rows[:1])
     assert found(summary * times) == expected([*rows, rows[0]] * times)

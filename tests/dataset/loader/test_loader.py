@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import daskprep as dp
-from daskprep.dataset.loader import pipeline
 from daskprep.dataset.loader.pipeline import Pipeline
 from daskprep.dataset.loader.source import FileBlocks, SmallTables
 from daskprep.errors import CorruptDatasetError
@@ -179,16 +178,16 @@ def test_transform_is_applied_last(train):
 
 
 @pytest.mark.parametrize("nbytes", [1, 5_000, 1 << 30])
-def test_batch_expansion_does_not_depend_on_grouping(train, monkeypatch, nbytes):
-    monkeypatch.setattr("daskprep.dataset.loader.batches._EXPANDED_BYTES", nbytes)
-    sizes = []
+def test_batch_expansion_does_not_depend_on_grouping(train, sizes, nbytes):
+    sizes(expanded_bytes=nbytes)
+    rows = []
     for compact, batch in zip(train.loader(48, expand=False), train.loader(48), strict=True):
-        sizes.append(len(batch["sold"]))
+        rows.append(len(batch["sold"]))
         assert torch.equal(batch["sold"], compact["sold"].bool())
         assert torch.equal(batch["city"], compact["city"].long())
         assert torch.equal(batch["review_word"], compact["review_word"].long())
-    assert sum(sizes) == len(train)
-    assert sizes[-1] < 48
+    assert sum(rows) == len(train)
+    assert rows[-1] < 48
 
 
 def test_expand_dtypes_and_shapes(train):
@@ -214,14 +213,14 @@ def test_overfit_batches_repeats_first_batches(train, rows):
     assert len(rows(train.loader(48, row_ids=True, overfit_batches=1000))) == len(train.loader(48, shuffle=False))
 
 
-def test_small_tables_are_read_once(train, monkeypatch):
+def test_small_tables_are_read_once(train, monkeypatch, sizes):
     reads = []
     plain = reading.decode_table
     monkeypatch.setattr(reading, "decode_table", lambda *args: reads.append(args[2]) or plain(*args))
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
     assert len(reads) == train.layout.parts("train")
-    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
+    sizes(resident_bytes=0)
     reads.clear()
     uncached = train.loader(48, row_ids=True)
     for found in epochs:
@@ -299,8 +298,8 @@ INJECTIONS = {
 
 
 @pytest.mark.parametrize("injection", INJECTIONS)
-def test_audit_detects_dropped_and_repeated_batches(train, monkeypatch, injection):
-    monkeypatch.setattr(pipeline, "_MAX_BATCHES", 1)
+def test_audit_detects_dropped_and_repeated_batches(train, monkeypatch, sizes, injection):
+    sizes(window_batches=1)
     plain = Pipeline.__iter__
     monkeypatch.setattr(Pipeline, "__iter__", lambda self: iter(INJECTIONS[injection](list(plain(self)))))
     loader = train.loader(48, drop_last=True)

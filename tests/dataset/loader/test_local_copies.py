@@ -16,6 +16,7 @@ import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError
 from daskprep.storage import Folder, reading
+from tests.sizes import Sizes
 
 ROWS, BLOCK_ROWS = 500, 32
 
@@ -41,10 +42,10 @@ class Requests:
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+def requests(monkeypatch: pytest.MonkeyPatch, sizes: Sizes) -> Requests:
     monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
     # Scalars of small splits are kept in memory, which would hide what is read.
-    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
+    sizes(resident_bytes=0)
     return Requests(monkeypatch)
 
 

@@ -33,6 +33,7 @@ from daskprep.extensions.media.audio import encode_wav
 from daskprep.extensions.media.decoders import AudioDecoder, ImageDecoder
 from daskprep.extensions.media.pixels import encode_png
 from daskprep.storage import Folder
+from tests.sizes import Sizes
 
 ROWS = 400
 BLOCK_ROWS = 8
@@ -62,10 +63,10 @@ def written(photos: list[str], tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(params=["rows", "blocks"])
-def train(written: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
+def train(written: str, tmp_path: Path, sizes: Sizes, request: pytest.FixtureRequest) -> Split:
     """A split with an empty cache of single rows, as for large rows, or of blocks."""
     if request.param == "rows":
-        monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
+        sizes(cached_row_bytes=1)
     shutil.copytree(written, tmp_path / "cached.dp")
     return dp.open_dataset(tmp_path / "cached.dp", trusted=True)["train"]
 
@@ -469,8 +470,8 @@ def test_complete_cache_needs_no_decoder(train, monkeypatch):
         train.loader(48, cache=False)
 
 
-def test_rows_cached_individually_use_no_slots_and_close_files(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
+def test_rows_cached_individually_use_no_slots_and_close_files(photos, tmp_path, monkeypatch, sizes):
+    sizes(cached_row_bytes=1)
     untouched, keep = [], CachedMedia.keep
 
     def watched(media, *args, **kwargs):
@@ -534,7 +535,7 @@ def test_audio_is_decoded_by_all_threads(tmp_path, monkeypatch):
     assert max(seen) > 1
 
 
-def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
+def test_decoding_tasks_grow_after_first_windows(train, monkeypatch, sizes):
     decode, rows, lock = ImageDecoder.decode, [], threading.Lock()
 
     def watched(self, cells, out):
@@ -544,7 +545,7 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
         return decode(self, cells, out)
 
     monkeypatch.setattr(ImageDecoder, "decode", watched)
-    monkeypatch.setattr("daskprep.dataset.loader.pipeline.SMALL_BYTES", 1)  # a batch is a window
+    sizes(window_bytes=1)  # a batch is a window
     assert sum(len(batch["photo"]) for batch in train.loader(64, threads=8, cache=False, expand=False)) == ROWS
     # Two tasks for each thread are shared by the windows on their way: 8 and 8 of the first two, 6 of the third ...
     assert rows[:16] == [8] * 16
@@ -552,17 +553,16 @@ def test_decoding_tasks_grow_after_first_windows(train, monkeypatch):
 
 
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
-def test_batches_do_not_depend_on_decoding_windows(train, monkeypatch, nbytes, ahead):
+def test_batches_do_not_depend_on_decoding_windows(train, sizes, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
-    monkeypatch.setattr("daskprep.dataset.loader.pipeline.SMALL_BYTES", nbytes)
-    monkeypatch.setattr("daskprep.dataset.loader.pipeline._DECODED_AHEAD", ahead)
+    sizes(window_bytes=nbytes, decoded_windows=ahead)
     found = given(train.loader(16, expand=False, row_ids=True, cache=False))
     assert [row for row, _ in found] == [row for row, _ in expected]
     assert all(np.array_equal(one, other) for (_, one), (_, other) in zip(found, expected, strict=True))
 
 
-def test_repeated_rows_are_read_from_growing_block(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
+def test_repeated_rows_are_read_from_growing_block(photos, tmp_path, sizes):
+    sizes(cached_row_bytes=1)
     table = pd.DataFrame({"photo": photos, "rare": np.arange(ROWS) % 10 == 0})
     features = {"photo": dp.Image(height=6, width=5, num_channels=3, mode="lazy_cached"), "rare": dp.Binary()}
     split = dp.Preprocessor(features).fit_write(table, tmp_path / "rare.dp", block_rows=BLOCK_ROWS)["train"]
@@ -607,10 +607,9 @@ def test_mapped_chunks_are_reused_until_replaced(train, monkeypatch):
 
 
 @pytest.mark.parametrize("limit", ["bytes", "number"])
-def test_mapped_chunks_are_limited(train, monkeypatch, limit):
+def test_mapped_chunks_are_limited(train, monkeypatch, sizes, limit):
     chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
-    name, most = {"bytes": ("_MAX_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MAX_MAPPED_CHUNKS", 3)}[limit]
-    monkeypatch.setattr(f"daskprep.dataset.cache.{name}", most)
+    sizes(**{"bytes": {"mapped_bytes": 3 * chunk_bytes}, "number": {"mapped_chunks": 3}}[limit])
     loader = train.loader(48, row_ids=True, expand=False)
     for _ in range(2):
         list(loader)
@@ -619,8 +618,8 @@ def test_mapped_chunks_are_limited(train, monkeypatch, limit):
     assert len([name for name in names if name.startswith("photo/c.")]) == ROWS // BLOCK_ROWS - 3
 
 
-def test_checksum_of_own_chunks_is_not_recomputed(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.cache._MIN_ROW_BYTES", 1)
+def test_checksum_of_own_chunks_is_not_recomputed(photos, tmp_path, monkeypatch, sizes):
+    sizes(cached_row_bytes=1)
     train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
     list(train.loader(48))
     monkeypatch.setattr("daskprep.dataset.cache.crc32c", lambda *_: pytest.fail("a checksum was computed"))

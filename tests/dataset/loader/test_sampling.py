@@ -135,7 +135,7 @@ def test_invalid_sampling_raises(train, options, words):
         train.loader(**options)
 
 
-def test_too_many_classes_raise(train, monkeypatch):
-    monkeypatch.setattr("daskprep.dataset.loader.sampling._MAX_COUNTS", 1000)
+def test_too_many_classes_raise(train, sizes):
+    sizes(sampled_counts=1000)
     with pytest.raises(ConfigError, match='"price" has 1,003 classes'):
         train.loader(weights={"price": {0.0: 2}})

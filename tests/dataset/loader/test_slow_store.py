@@ -16,7 +16,7 @@ import pytest
 import daskprep as dp
 from benchmarks.machines.slow_store import SlowStore
 from daskprep.dataset.loader.pipeline import Pipeline
-from daskprep.storage import reading
+from tests.sizes import Sizes
 
 ROWS, BLOCK_ROWS = 2_000, 100
 
@@ -61,12 +61,9 @@ def reading_threads(dataset: dp.Dataset, **options: Any) -> int:
 
 
 @pytest.mark.slow
-def test_remote_epoch_yields_every_row_in_few_requests(
-    s3: Any, slow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remote_epoch_yields_every_row_in_few_requests(s3: Any, slow: Any, tmp_path: Path, sizes: Sizes) -> None:
     store, options = slow
-    monkeypatch.setattr(reading, "_REQUEST_BYTES", 1_000)
-    monkeypatch.setattr("daskprep.dataset.loader.source._SMALL_BYTES", 0)
+    sizes(request_bytes=1_000, resident_bytes=0)
     rng = np.random.default_rng(0)
     vectors = [" ".join(map(str, row)) for row in rng.integers(0, 99, (ROWS, 20))]
     frame = pd.DataFrame({"price": rng.normal(size=ROWS), "vector": vectors})

@@ -21,7 +21,7 @@ from daskprep.dataset.writing import encoded, parts, plan, rejects
 from daskprep.errors import ConfigError, IncompleteDatasetError
 from daskprep.passes import scratch
 from daskprep.sources import base, partitions, read_files
-from daskprep.storage import Folder, files, layout
+from daskprep.storage import Folder, files
 
 pytestmark = pytest.mark.cluster
 
@@ -49,9 +49,9 @@ def file(table, tmp_path_factory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch) -> None:
+def small_parts(sizes) -> None:
     """One block per part, for many parts."""
-    monkeypatch.setattr(layout, "_PART_BYTES", 1)
+    sizes(part_bytes=1)
 
 
 def prep(missing: str = "fill_with_mean", **parameters: Any) -> dp.Preprocessor:

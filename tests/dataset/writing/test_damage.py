@@ -11,13 +11,12 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-import daskprep.passes.state
-import daskprep.storage.layout
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import CorruptDatasetError, DaskprepError, FormatVersionError, IncompleteDatasetError
 from daskprep.storage import FileEntry, Manifest
 from daskprep.storage.manifest import MANIFEST
 from tests.amount import one_in
+from tests.sizes import sized
 
 WRITER = runpy.run_path(str(Path(__file__).with_name("writer_process.py")))
 content = WRITER["content"]
@@ -48,9 +47,7 @@ def made(tmp_path_factory) -> Path:
         "series": "timeseries",
         "sold": "binary",
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(daskprep.passes.state, "LARGE_VOCABULARY", 8)
-        patch.setattr(daskprep.storage.layout, "_PART_BYTES", 500)
+    with sized(large_vocabulary=8, part_bytes=500):
         prep = dp.Preprocessor(features, split=dp.RandomSplit((0.7, 0.1, 0.2)))
         prep.fit_write(table(), path, block_rows=16, progress=False)
     return path

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.dataset.writing import duplicates
 from daskprep.dataset.writing.duplicates import hash_rows
 from daskprep.storage.manifest import Manifest
 
@@ -58,9 +57,8 @@ def expected():
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"block_rows": 64}, {"shards": True}])
 @pytest.mark.parametrize("partitions", [1, 7])
-def test_duplicates_do_not_depend_on_partitioning(frame, tmp_path, partitions, options, monkeypatch):
-    monkeypatch.setattr(duplicates, "_GROUP_ROWS", 50)
-    monkeypatch.setattr(duplicates, "_BUFFER_BYTES", 1 << 11)
+def test_duplicates_do_not_depend_on_partitioning(frame, tmp_path, partitions, options, sizes):
+    sizes(duplicate_rows=50, duplicate_bytes=1 << 11)
     dataset = write(dd.from_pandas(frame, npartitions=partitions), tmp_path / "a.dp", **options)
     assert dataset.duplicates == expected()
     assert dp.open_dataset(tmp_path / "a.dp").duplicates == expected()

@@ -192,8 +192,8 @@ def test_dropped_rows_of_broken_files_are_in_rejects(broken, tmp_path, how):
 
 @pytest.mark.filterwarnings("ignore:.* cannot be decoded")
 @pytest.mark.parametrize("done", [1, 4])
-def test_resumed_write_lists_all_filled_media(broken, tmp_path, monkeypatch, done):
-    monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 2_000)
+def test_resumed_write_lists_all_filled_media(broken, tmp_path, monkeypatch, sizes, done):
+    sizes(part_bytes=2_000)
     how = {"mode": "eager", "on_error": "fill"}
 
     def write(name: str) -> dp.Dataset:

@@ -19,7 +19,7 @@ from daskprep.dataset.writing.parts import PartWriter
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
 from daskprep.passes.scratch import SpillingParser
 from daskprep.sources import read_files
-from daskprep.storage import Folder, layout
+from daskprep.storage import Folder
 
 ROWS = 200
 
@@ -77,9 +77,9 @@ def local(file, tmp_path_factory) -> Dataset:
 
 
 @pytest.fixture
-def small_parts(monkeypatch) -> None:
+def small_parts(sizes) -> None:
     """One block per part, for many parts."""
-    monkeypatch.setattr(layout, "_PART_BYTES", 1)
+    sizes(part_bytes=1)
 
 
 def failing_after(monkeypatch, parts: int) -> list[Any]:

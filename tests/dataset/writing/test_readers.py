@@ -19,7 +19,7 @@ import zarr
 
 import daskprep as dp
 from daskprep.dataset import Dataset
-from daskprep.storage import layout
+from tests.sizes import sized
 
 ROWS = 500
 SCALARS = ["price", "city", "sold"]
@@ -47,8 +47,7 @@ def dataset(request, table, tmp_path_factory) -> Dataset:
     features = {"price": "number", "city": "category", "sold": "binary", "review": "text", "tags": "set"}
     prep = dp.Preprocessor({**features, "vector": "vector"}, split=dp.RandomSplit())
     path = tmp_path_factory.mktemp("written") / "listings.dp"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layout, "_PART_BYTES", 64 * 100)
+    with sized(part_bytes=64 * 100):
         written = prep.fit_write(table, path, shuffle=True, block_rows=32, compression=request.param)
     assert written.layout.parts("train") > 2
     return written

@@ -20,7 +20,7 @@ from daskprep.dataset.writing import rejects, write
 from daskprep.dataset.writing.parts import PartWriter
 from daskprep.errors import ConfigError, StorageFullError
 from daskprep.passes import contexts, scratch
-from daskprep.sources import as_source, classes, frames, partitions, read_files
+from daskprep.sources import as_source, frames, partitions, read_files
 
 ROWS = 240
 
@@ -156,9 +156,9 @@ PREPROCESSORS = [plain, balanced, by_time, carried, dropping]
 
 
 @pytest.fixture
-def small_censuses(monkeypatch) -> list[int]:
+def small_censuses(monkeypatch, sizes) -> list[int]:
     """Make a split by time read its rows twice, and return a list with an entry per second read."""
-    monkeypatch.setattr(classes, "MAX_BUCKETS", 16)
+    sizes(class_buckets=16)
     second_reads: list[int] = []
     original = contexts.kept_rows
 

@@ -20,7 +20,6 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.extensions.media.audio import encode_wav
 from daskprep.extensions.media.pixels import encode_png
 from daskprep.features import FEATURES
-from daskprep.passes import state
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -225,9 +224,9 @@ def contents(folder) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize("large", [False, pytest.param(True, id="large_vocabularies")])
-def test_no_type_keeps_cells_of_purged_row(tmp_path, monkeypatch, large):
+def test_no_type_keeps_cells_of_purged_row(tmp_path, sizes, large):
     if large:
-        monkeypatch.setattr(state, "LARGE_VOCABULARY", 2)
+        sizes(large_vocabulary=2)
     path, kinds = tmp_path / "a.dp", {*(feature.kind for feature, *_ in TYPES.values()), "weight"}
     assert kinds == {*FEATURES}
     frame = frame_of([SECRET]).assign(weight=[1.0] * ROWS + [RARE])

@@ -12,6 +12,7 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import Damage
 from daskprep.errors import ConfigError, CorruptDatasetError
+from tests.sizes import Sizes
 
 pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
 OPTIONS = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.8)}
@@ -23,9 +24,9 @@ def written(
     table: pd.DataFrame,
     prep: Callable[..., dp.Preprocessor],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    sizes: Sizes,
 ) -> dp.Dataset:
-    monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 10_000)
+    sizes(part_bytes=10_000)
     table = table.assign(price=pd.to_numeric(table["price"], errors="coerce"))
     table.to_parquet(tmp_path / "data.parquet", row_group_size=100)
     return prep(**OPTIONS).fit_write(

@@ -19,8 +19,9 @@ import zarr
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.storage import Folder, Manifest, layout, reading
+from daskprep.storage import Folder, Manifest, reading
 from daskprep.storage.checksum import crc32c
+from tests.sizes import Sizes
 
 ROWS, BLOCK_ROWS = 1_000, 64
 
@@ -40,9 +41,9 @@ def table() -> pd.DataFrame:
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(sizes: Sizes) -> None:
     """Five blocks per part."""
-    monkeypatch.setattr(layout, "_PART_BYTES", 5 * BLOCK_ROWS * 170)
+    sizes(part_bytes=5 * BLOCK_ROWS * 170)
 
 
 def write(table: pd.DataFrame, path: Any, **options: Any) -> Dataset:
@@ -115,9 +116,9 @@ def test_damaged_shards_are_detected_and_repaired(table: pd.DataFrame, tmp_path:
 
 @pytest.mark.usefixtures("small_parts")
 def test_blocks_are_read_from_store_by_byte_ranges(
-    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sizes
 ) -> None:
-    monkeypatch.setattr(reading, "_REQUEST_BYTES", 200)
+    sizes(request_bytes=200)
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp", compression="none")["train"]
     monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))

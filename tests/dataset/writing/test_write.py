@@ -21,6 +21,7 @@ import daskprep as dp
 from daskprep.dataset.writing.versions import commit
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError, RejectedValueError
 from daskprep.storage import Folder
+from tests.sizes import Sizes
 
 SPLITS = {
     "none": None,
@@ -51,9 +52,9 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(sizes: Sizes) -> None:
     """Several parts per split, of several blocks."""
-    monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 30_000)
+    sizes(part_bytes=30_000)
 
 
 @pytest.fixture

@@ -87,8 +87,8 @@ def test_warning_is_one_line_without_a_code_location(call, tmp_path):
     assert ".py" not in ended.error
 
 
-def test_unreachable_scheduler_prints_one_line(call, files, monkeypatch):
-    monkeypatch.setattr("daskprep.extensions.cli.options._CONNECT_SECONDS", 0.5)
+def test_unreachable_scheduler_prints_one_line(call, files, sizes):
+    sizes(connect_seconds=0.5)
     where = "tcp://127.0.0.1:9"
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "--skip-save", "--scheduler", where)
     assert ended.status == 1

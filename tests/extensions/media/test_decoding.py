@@ -15,12 +15,12 @@ import pytest
 from daskprep.columns.deferred.cells import convert_media_column
 from daskprep.columns.deferred.decoders import STORED_TYPE, Failure, MediaDecoder
 from daskprep.columns.deferred.reader import MediaReader
-from daskprep.extensions.media import decoders as decoding
 from daskprep.extensions.media.audio import AudioRecipe, decode_audio, encode_wav
 from daskprep.extensions.media.decoders import AudioDecoder, ImageDecoder
 from daskprep.extensions.media.images import ImageRecipe, decode_image
 from daskprep.extensions.media.pixels import encode_png
 from daskprep.extensions.media.spectra import compute_features
+from tests.sizes import sized
 
 RECIPE = ImageRecipe(3, 4, 3)
 IMAGES = ImageDecoder(MediaReader(), "fill", RECIPE, missing=(1, 2, 3), broken=(7, 8, 9))
@@ -106,7 +106,7 @@ def test_audio_with_missing_and_broken_cells() -> None:
 def test_audio_does_not_depend_on_groups(samples: int) -> None:
     cells = convert_media_column([sound(0), None, sound(1), b"x", sound(2)], "audio")
     whole, _ = decoded(SOUNDS, cells)
-    with mock.patch.object(decoding, "_GROUP_SAMPLES", samples):
+    with sized(spectra_samples=samples):
         assert np.array_equal(decoded(SOUNDS, cells)[0], whole)
 
 

@@ -221,19 +221,19 @@ def test_file_failing_its_call_does_not_affect_others(library):
     np.testing.assert_array_equal(out[[1]], decoded([bad], recipe, "pillow")[0])
 
 
-def test_batch_size_is_limited_by_memory(library, monkeypatch):
+def test_batch_size_is_limited_by_memory(library, sizes):
     file, recipe = jpeg(picture()), ImageRecipe(40, 60, 3)
     expected = decoded([file], recipe)[0][0]
     target = gpu.Target(*recipe.shape, crop=False)
-    monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
+    sizes(gpu_bytes=2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     out = decoded([file] * 5, recipe)[0]
     assert library.batch_sizes == [1, 2, 2, 1]
     np.testing.assert_array_equal(out, [expected] * 5)
 
 
-def test_group_files_reads_lazily(monkeypatch):
+def test_group_files_reads_lazily(sizes):
     target, read = gpu.Target(3, 4, 4, crop=False), []
-    monkeypatch.setattr(gpu, "_MAX_BYTES", 3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
+    sizes(gpu_bytes=3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
 
     def files():
         for row in range(8):
@@ -246,8 +246,8 @@ def test_group_files_reads_lazily(monkeypatch):
     assert [list(group) for group in groups] == [[3, 4, 5], [6, 7]]
 
 
-def test_very_large_images_are_decoded_by_pillow(library, monkeypatch):
-    monkeypatch.setattr(gpu, "_MAX_PIXELS", 60 * 40)
+def test_very_large_images_are_decoded_by_pillow(library, sizes):
+    sizes(gpu_pixels=60 * 40)
     files, recipe = [jpeg(picture()), jpeg(picture(100, 100))], ImageRecipe(40, 60, 3)
     out = decoded(files, recipe)[0]
     assert library.batch_sizes == [1]
@@ -364,10 +364,10 @@ def test_waiting_threads_share_one_call(library):
         np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
 
 
-def test_shared_calls_split_by_channels_and_memory(library, monkeypatch):
+def test_shared_calls_split_by_channels_and_memory(library, sizes):
     file, colours, grey = jpeg(picture()), ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
     target = gpu.Target(*colours.shape, crop=False)
-    monkeypatch.setattr(gpu, "_MAX_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
+    sizes(gpu_bytes=2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     recipes = [colours, colours, colours, grey, colours]
     others = decode_concurrently(library, [file] * 5, recipes)
     assert sum(library.batch_sizes) == 6

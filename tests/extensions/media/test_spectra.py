@@ -147,21 +147,21 @@ def test_window_types_and_fft_points(type, window_type):
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block_bytes", [1, spectra.BLOCK_BYTES])
-def test_gaps_between_frames_and_odd_fft_points(type, block_bytes, monkeypatch):
-    monkeypatch.setattr(spectra, "BLOCK_BYTES", block_bytes)
+def test_gaps_between_frames_and_odd_fft_points(type, block_bytes, sizes):
+    sizes(spectra_bytes=block_bytes)
     recipe = AudioRecipe(type, 8_000, 0.3, 0.010, 0.025, num_fft_points=101, num_filter_bands=10)
     assert_like_slow([noise(2_400), noise(90), noise(281), noise(300)], recipe)
 
 
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("block_bytes", [1, 100_000])
-def test_features_do_not_depend_on_batch_or_blocks(type, block_bytes, monkeypatch):
+def test_features_do_not_depend_on_batch_or_blocks(type, block_bytes, sizes):
     recipe = AudioRecipe(type, 16_000, length_limit_in_s=1.5)
     waves = [noise(length, seed) for seed, length in enumerate(LENGTHS)]
     together = compute_features(waves, recipe)
     for wave, rows in zip(waves, together, strict=True):
         np.testing.assert_array_equal(compute_features([wave], recipe)[0], rows)
-    monkeypatch.setattr(spectra, "BLOCK_BYTES", block_bytes)
+    sizes(spectra_bytes=block_bytes)
     np.testing.assert_array_equal(compute_features(waves, recipe), together)
 
 

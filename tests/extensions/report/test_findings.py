@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 
 import daskprep as dp
 from daskprep.columns.summaries import Quantiles
-from daskprep.extensions.report import findings, reporters
 from daskprep.extensions.report.findings import (
     ClassTally,
     RowSample,
@@ -125,15 +124,15 @@ def test_rank_correlation_equals_pandas(dataset_with_alerts):
     assert pair["strength"] == pytest.approx(abs(rows["gaps"].corr(rows["skew"], method="spearman")))
 
 
-def test_sample_has_random_rows_of_all_blocks_for_any_window(dataset_with_alerts, monkeypatch):
-    monkeypatch.setattr(findings, "SAMPLE_ROWS", 100)
+def test_sample_has_random_rows_of_all_blocks_for_any_window(dataset_with_alerts, sizes):
+    sizes(report_rows=100)
     rows = sampled(dataset_with_alerts)
     whole = dataset_with_alerts["train"].read("noise")["noise"].astype(float).tolist()
     places = [whole.index(one) for one in rows["noise"]]
     assert len(set(places)) == 100
     assert places == sorted(places)
     assert max(np.diff(places)) < 100  # of 1,400 rows
-    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
+    sizes(report_bytes=1)
     pd.testing.assert_frame_equal(sampled(dataset_with_alerts), rows)
 
 

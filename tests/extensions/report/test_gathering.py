@@ -115,10 +115,10 @@ def test_means_by_position_equal_the_rows(dataset):
     assert (found.range.min, found.range.max) == (rows.min(), rows.max())
 
 
-def test_results_do_not_depend_on_the_window_size(dataset, monkeypatch):
+def test_results_do_not_depend_on_the_window_size(dataset, sizes):
     measured = columns(dataset, "price", "city", "tags", "listed", "curve")
     whole = gather([dataset["train"]], measured)
-    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
+    sizes(report_bytes=1)
     pieces = gather([dataset["train"]], measured)
     assert pieces["price"]["train"] == whole["price"]["train"]
     assert pieces["listed"]["train"].days == whole["listed"]["train"].days
@@ -137,7 +137,7 @@ def test_windows_are_whole_blocks_of_limited_bytes(dataset):
             assert stop - start <= 16 or (stop - start) * row_bytes <= reporters._WINDOW_BYTES
 
 
-def test_reads_do_not_exceed_a_window(dataset, monkeypatch):
+def test_reads_do_not_exceed_a_window(dataset, monkeypatch, sizes):
     read, seen = Split.read, []
 
     def counting(self, *arguments):
@@ -146,7 +146,7 @@ def test_reads_do_not_exceed_a_window(dataset, monkeypatch):
         return arrays
 
     monkeypatch.setattr(Split, "read", counting)
-    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 500)
+    sizes(report_bytes=500)
     gather([dataset["train"]], columns(dataset, "price", "rooms", "city", "steps", "point"))
     assert len(seen) > 10
     assert max(seen) <= 500
@@ -171,9 +171,9 @@ def test_oversampled_rows_are_counted_once(dataset):
     assert before["sold"].counts.tolist() == [once[0], once[1]]
 
 
-def test_oversampled_rows_are_counted_once_over_windows(dataset, monkeypatch):
+def test_oversampled_rows_are_counted_once_over_windows(dataset, sizes):
     whole = count_source_rows(dataset["train"], columns(dataset, "sold"))
-    monkeypatch.setattr(reporters, "_WINDOW_BYTES", 1)
+    sizes(report_bytes=1)
     pieces = count_source_rows(dataset["train"], columns(dataset, "sold"))
     assert pieces[0] == whole[0]
     assert pieces[1]["sold"].counts.tolist() == whole[1]["sold"].counts.tolist()

@@ -7,7 +7,7 @@ import collections
 import pytest
 
 import daskprep as dp
-from daskprep.dataset import Split, describing
+from daskprep.dataset import Split
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def test_dataset_html_does_not_compile_namedtuples(dataset, monkeypatch):
     assert f">{dataset['train'].head(1)['city'][0]}</td>" in dataset._repr_html_()
 
 
-def test_unreadable_rows_are_reported_and_large_blocks_are_not_read(dataset, monkeypatch):
+def test_unreadable_rows_are_reported_and_large_blocks_are_not_read(dataset, monkeypatch, sizes):
     whole = len(dataset._repr_html_())
-    monkeypatch.setattr(describing, "_MAX_BLOCK_BYTES", -1)
+    sizes(shown_block_bytes=-1)
     assert len(dataset._repr_html_()) < whole
     monkeypatch.undo()
 
