@@ -38,9 +38,10 @@ _PLAIN = (str, float, int, bool)
 def encode_small_frame(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, np.ndarray] | None:
-    """Return encoded arrays by output of a small pandas frame, or None.
+    """Return encoded arrays by output of a small frame, or None.
 
-    They do if many cells are unseen or missing, to compare these with the fit.
+    None: a larger source, a feature without a row encoder, cells of mixed types, or a cell that cannot be encoded.
+    None, too, if many cells are unseen or missing, so that the caller compares them with the fit.
     """
     if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MAX_ROWS:
         return None
@@ -179,7 +180,7 @@ def untabulate(
 ) -> dict[str, np.ndarray]:
     """Return encoded arrays by output from the table of `tabulate`.
 
-    A feature type with a method `tabulate` has its inverse in `untabulate`.
+    A feature type with a method `tabulate` has its inverse in `untabulate`. ColumnError for another number of columns.
     """
     widths = [len(column_names(feature, name, learned[name])) for name, feature in features.items()]
     if table.ndim != 2 or table.shape[1] != sum(widths):

@@ -142,7 +142,8 @@ class Learned:
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
         """Return this state with new tokens of `fresh`, and their counts.
 
-        `fresh` was learned from new rows. New tokens have ids behind the old ones, and all else stays.
+        `fresh` was learned from new rows. New tokens have ids behind the old ones, and all else stays. States without a
+        vocabulary are returned unchanged.
         """
         del fresh
         return self, {}
@@ -484,7 +485,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     # -- imputation
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Return the fill value as a parsed column of one cell."""
+        """Return the fill value as a parsed column of one cell; ConfigError if unreadable."""
         parsed = self.parse(pa.array([value]))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
@@ -519,7 +520,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the value that fills all missing cells, or None."""
+        """Return the value that fills all missing cells, or None; ColumnError if there is none to learn."""
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value

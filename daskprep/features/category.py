@@ -384,7 +384,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return one_hot
 
     def tabulate_sparse(self, ids: np.ndarray, learned: LearnedCategory) -> sparse.csr_matrix | None:
-        """Return one-hot columns as a sparse matrix, or None."""
+        """Return one-hot columns as a sparse matrix; None unless `transform_to` is "one_hot"."""
         if self.transform_to != "one_hot":
             return None
         from scipy import sparse  # noqa: PLC0415 SciPy is slow to import

@@ -46,7 +46,7 @@ def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *
 
 @contextlib.contextmanager
 def column_error_context(name: str) -> Iterator[None]:
-    """Name the column in errors, and make them ColumnErrors."""
+    """Name the column in errors; errors of Arrow and UTF-8 become ColumnErrors."""
     try:
         yield
     except DaskprepError as error:
@@ -232,7 +232,7 @@ def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
 
 
 def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
-    """Return an array in the dtype of `empty`, after checks."""
+    """Return an array in the dtype of `empty`; ColumnError for other shapes, or numbers beyond `limits`."""
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):

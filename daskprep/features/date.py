@@ -417,7 +417,7 @@ def as_micros(parsed: pa.Array) -> np.ndarray:
 
 
 def from_timestamps(column: pa.Array) -> pa.Array:
-    """Return timestamps as local time in microseconds."""
+    """Return timestamps as local time in microseconds; null outside of the years 1 to 9999."""
     unit, zone = column.type.unit, column.type.tz
     ticks, missing = as_micros(column), null_mask(column)
     if unit == "ns":
@@ -433,7 +433,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
 
 
 def from_numbers(column: pa.Array) -> pa.Array:
-    """Return numbers as dates since 1970, by their size."""
+    """Return numbers since 1970 as dates, in the unit of their size; null beyond 64 bits."""
     missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():
@@ -565,7 +565,7 @@ def _read_rare(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarra
 
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return numbers such as "20210305" as dates, and a mask."""
+    """Return numbers such as "20210305" as dates, and a mask of other texts."""
     is_integer = pc.match_substring_regex(values, f"^{INTEGER}$")
     integers = from_numbers(only_where(is_integer, values).cast(pa.int64()))
     fractions = from_numbers(as_numbers(only_where(pc.invert(is_integer), values)))

@@ -219,7 +219,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput):
         return np.asarray([out for name, state in columns for out in column_names(self, name, state)], dtype=object)
 
     def _make_source(self, X: Any) -> Source:
-        """Return a source of `X` with the columns seen in `fit`."""
+        """Return a source of `X` with the columns seen in `fit`; ColumnError for others."""
         frame = as_frame(self, X)
         names = list(frame.columns)
         if len(names) != self.n_features_in_:

@@ -165,7 +165,7 @@ def _split_fields(cells: np.ndarray) -> np.ndarray:
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Return hexadecimal or decimal text as H3 indexes."""
+    """Return hexadecimal or decimal text as H3 indexes, else null."""
     text = pc.utf8_trim_whitespace(text)
     try:
         cells = _cast_text(text)

@@ -196,7 +196,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return copied
 
     def _find_base_folder(self, path: pa.Scalar) -> str:
-        """Return the one folder of relative paths."""
+        """Return the folder of relative paths; ConfigError for several."""
         if len(self._folders) > 1:
             raise ConfigError(
                 f'"{path}" is a relative path, and the data files are in {len(self._folders)} folders, such as '
@@ -251,7 +251,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return list(pool.map(inspect_file, summary.files))
 
     def require_decodable(self, sample: Sequence[MediaContent], remedy: str) -> list[MediaContent]:
-        """Return the decodable files of the sample, at least one."""
+        """Return the decodable files of the sample; MediaError if there is none."""
         decodable = [file for file in sample if not file.error]
         if not decodable and sample:
             raise MediaError(
@@ -293,7 +293,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return self._decode_cells(parsed, learned)[0]
 
     def _decode_cells(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
-        """Return decoded cells, and the rows of those that failed."""
+        """Return decoded cells, and the rows that failed; with on_error="raise", MediaError."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)

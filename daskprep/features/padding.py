@@ -19,7 +19,7 @@ class Padding:
     is_bag: bool = False  # whether a row has ids and, below them, their counts
 
     def lengths(self, ids: np.ndarray) -> Integers:
-        """Return the number of tokens of each row before its padding."""
+        """Return the length of each row without the padding on its side; tokens equal to it inside count."""
         ids = ids[:, 0] if self.is_bag else ids
         rows, width = ids.shape[:2]
         # Only one side is cut, because some tokenizers use the end-of-sentence symbol as padding. Eight flags at a time

@@ -108,7 +108,7 @@ def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) ->
 
 
 def make_feature(name: str, feature: Any) -> Feature:
-    """Return a new feature from an object, a type or a name."""
+    """Return a new feature from an object, a type or a name; ConfigError for others."""
     if not isinstance(name, str):
         raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
     if isinstance(feature, str):

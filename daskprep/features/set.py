@@ -48,7 +48,7 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
 
     def _pack_ids(self, table: np.ndarray, learned: LearnedSet) -> tuple[np.ndarray, np.ndarray]:
-        """Return ids of columns that are not 0, padded, and their values."""
+        """Return ids of columns that are not 0, padded, and their values; ColumnError for too many."""
         is_token = table > 0
         widest = int(is_token.sum(axis=1).max(initial=0))
         if widest > learned.size:

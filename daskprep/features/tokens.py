@@ -34,7 +34,7 @@ _MAX_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter one
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
-    """Return text as lists of tokens, and lists of tokens unchanged."""
+    """Return text as lists of tokens, and lists unchanged; ColumnError for other nested types."""
     kind = column.type
     if pa.types.is_list(kind):
         return _from_lists(column, lowercase=lowercase)

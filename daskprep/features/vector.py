@@ -114,7 +114,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pa.array([[] if is_scalar else numbers], pa.list_(pa.float32()))
 
     def _parse_fill_numbers(self, value: object, size: int | None) -> list[float]:
-        """Return the numbers of a fill value, one repeated."""
+        """Return the numbers of a fill value, a single one repeated; ConfigError if they do not fit."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
         lists = parse_number_lists(pa.array([value]))
@@ -179,7 +179,7 @@ def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Arr
 
 
 def _parse_lists(column: pa.Array) -> pa.Array:
-    """Return lists of any items as lists of float32."""
+    """Return lists as lists of float32, NaN for null items; ColumnError if nested."""
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
@@ -202,7 +202,7 @@ def matrix_to_lists(matrix: np.ndarray) -> pa.Array:
 
 
 def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return a mask of lists with a value that fits the predicate."""
+    """Return a mask of lists with a number (NaN for null) that fits the predicate."""
     passed = predicate(float_values(lists.flatten()))
     if not passed.any():
         return np.zeros(len(lists), bool)

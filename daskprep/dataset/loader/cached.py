@@ -320,6 +320,7 @@ class DeviceBlocks(_WrappedBlocks):
 
 
 def _open_copy_cache(split: Split, group: Group, folder: Folder, limit: int | None) -> BlockCache:
+    """Return the cache in `folder` of a group of a remote split."""
     digest, layout = split.dataset.digest, split.layout
     name = make_cache_name(dataset=digest, split=split.name, outputs=[output.name for output in group.outputs])
     output = Output(group.name, group.dtype.name, group.row_shape)

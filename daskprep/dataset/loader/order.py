@@ -158,6 +158,7 @@ class WindowPlan(NamedTuple):
         return np.unique(self.blocks).tolist()
 
     def by_block(self) -> list[BlockRows]:
+        """Return the rows by block, in ascending position."""
         order = np.argsort(self.blocks, kind="stable")
         counts = self.counts[order]
         within = runs(self.firsts[order], counts)
@@ -238,6 +239,7 @@ class Schedule:
         return self._plan(np.arange(batches.start, batches.stop, batches.step))
 
     def _plan(self, batches: Integers) -> WindowPlan:
+        """Return this rank's rows of `batches`, in their order."""
         starts = self._count_dealt(batches)
         sizes = self._count_dealt(batches + 1) - starts
         low, high = (rank * sizes // self.world_size for rank in (self.rank, self.rank + 1))

@@ -508,6 +508,7 @@ def verify_tally(schedule: Schedule, batches: range, tally: RowTally) -> dict[st
 
 
 def _hashes(rows: np.ndarray) -> np.ndarray:
+    """Return a 64-bit hash of each row number."""
     words = (rows.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     words ^= words >> np.uint64(29)
     words *= np.uint64(0xBF58476D1CE4E5B9)

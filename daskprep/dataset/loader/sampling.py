@@ -117,6 +117,7 @@ def _format_label(value: Any) -> Any:
 
 
 def _parse_weighted_column(weights: Any) -> str:
+    """Return the one output in `weights`, else ConfigError."""
     if not isinstance(weights, Mapping) or len(weights) != 1 or not isinstance(next(iter(weights.values())), Mapping):
         raise ConfigError(f'weights={weights!r}: expected classes of one output, such as {{"sold": {{"yes": 3.0}}}}')
     return str(next(iter(weights)))
