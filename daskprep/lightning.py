@@ -21,11 +21,11 @@ except ImportError as error:
 
 @dataclass(frozen=True, eq=False)
 class _TrainLoader:
-    """The training loader for Lightning; the DataModule saves its state.
+    """The training loader for Lightning.
 
-    Lightning would also save a loader's state, but it would count a prefetched batch, which was not trained on. Nor
-    would it load this state at the end of an epoch or after a read of `estimated_stepping_batches`. The methods still
-    exist, because without them Lightning warns that the loader cannot resume.
+    The DataModule saves its state. Lightning would also save a loader's state, but it would count a prefetched batch,
+    which was not trained on. Nor would it load this state at the end of an epoch or after a read of
+    `estimated_stepping_batches`. Without the methods, Lightning warns that the loader cannot resume.
     """
 
     batches: training.Batches

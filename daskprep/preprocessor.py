@@ -18,14 +18,7 @@ from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.methods import PreprocessorMethods
 from daskprep.dataset.options import Redundant, Style, WriteOptions, check_flags, list_options
 from daskprep.dataset.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
-from daskprep.errors import (
-    ColumnError,
-    ConfigError,
-    MissingColumnError,
-    check_names,
-    did_you_mean,
-    warn,
-)
+from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, did_you_mean, warn
 from daskprep.features import Binary, Feature, Learned
 from daskprep.features.arrays import (
     EncodedArrays,
@@ -376,8 +369,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             The data, as for `fit`.
         path : str or path
-            Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
-            not contain other files.
+            Folder of the dataset, local or on a file system of fsspec, as ``s3://bucket/listings.dp``, without other
+            files.
         shuffle : bool, default False
             Whether to shuffle the rows of each split; use it if rows are sorted.
         seed : int, default 0

@@ -257,8 +257,7 @@ class Encoder:
         report : bool
             Whether to return a pair: the arrays, and the cells that were imputed or replaced. The latter are by
             feature, then by "missing", "unreadable" or "unseen", then by row number, and windows with padding by
-            "padded". Unreadable cells count as missing too, as in `Preprocessor.cell_counts`. Features without such
-            cells are left out.
+            "padded". Unreadable cells count as missing too, as in `Preprocessor.cell_counts`. Others are left out.
         strict : bool
             Whether to raise `RejectedValueError` for unreadable cells, and for categories and tokens outside the
             vocabulary. Missing cells are still imputed.

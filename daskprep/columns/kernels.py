@@ -243,8 +243,7 @@ def _split(column: pa.Array, classify: Callable[[Bytes, Bytes, Mask], Mask]) -> 
     """Cut rows into spans, block by block.
 
     ``classify(raw, out, continues)`` copies the bytes `raw` to `out`, and overwrites separators by NUL in `out`. In
-    `continues`, it marks the bytes that continue the span of the previous byte. It returns a mask of the bytes that
-    belong to a span.
+    `continues`, it marks bytes that continue the previous one's span. It returns a mask of the bytes of spans.
     """
     offsets, source = string_buffers(column)
     source = _escape_nul(source)
@@ -551,9 +550,9 @@ def _parse_irregular_lists(text: pa.StringArray, separator: str | None) -> pa.Li
 
 
 def keep_inside(regions: Regions, height: int, width: int) -> Regions:
-    """Cut boxes (..., 4) to an image in place; boxes without area, and keypoints (..., 2) outside, become NaN.
+    """Cut boxes (..., 4) to an image in place.
 
-    `regions` is an array or a tensor of pixels.
+    Boxes without area, and keypoints (..., 2) outside, become NaN. `regions` is an array or a tensor of pixels.
     """
     values: Any = regions
     if values.shape[-1] == 4:

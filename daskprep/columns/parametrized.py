@@ -133,9 +133,9 @@ def check_is_fitted(estimator: object) -> None:
 
 
 def to_json_value(value: Any, what: str = "the parameter") -> Any:
-    """Return a parameter as a JSON value; NumPy values, which a parameter search may set, become Python values.
+    """Return a parameter as a JSON value.
 
-    `what` names the parameter in the error for a function.
+    NumPy values, as of a parameter search, become Python values. Functions raise a ConfigError that names `what`.
     """
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
@@ -155,9 +155,9 @@ _PARAMETER_NAMES = {saved_as: name for name, saved_as in _SAVED_AS.items()}
 
 
 class Parametrized(Estimator):
-    """Base class with parameters stored unchanged; `validate` checks that a `column` is a name and a `seed` an integer.
+    """Base class with parameters stored unchanged.
 
-    A subclass sets `type`, its name in JSON.
+    `validate` checks that a `column` is a name and a `seed` an integer. A subclass sets `type`, its name in JSON.
     """
 
     type: ClassVar[str]
@@ -202,7 +202,7 @@ def is_integer(number: object) -> bool:
 
 
 def make_from_dict(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:
-    """Return the object for `data`, a result of `to_dict`; None for None.
+    """Return the object for a result of `to_dict`; None for None.
 
     `types` maps names to classes, and `noun` names them in messages. Raise ConfigError for unknown names.
     """

@@ -484,10 +484,10 @@ def get_tokenizer(
     pattern: str | None = None,
     path: str | None = None,
 ) -> Tokenizer:
-    """Return the tokenizer of a name in `TOKENIZERS`, or of a function.
+    """Return the tokenizer of a name, or of a function.
 
-    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece". A `Tokenizer`
-    is returned unchanged. ConfigError for another name.
+    Names are those in `TOKENIZERS`. `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer"
+    and "sentencepiece". A `Tokenizer` is returned unchanged. ConfigError for another name.
     """
     if isinstance(name, Tokenizer):
         return name

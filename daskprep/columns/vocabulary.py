@@ -72,10 +72,7 @@ class SpecialSymbols:
 
     @classmethod
     def for_tokens(
-        cls,
-        *,
-        start_stop: bool = False,
-        special_symbols: Literal["ludwig"] | Mapping[str, str] | None = None,
+        cls, *, start_stop: bool = False, special_symbols: Literal["ludwig"] | Mapping[str, str] | None = None
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
@@ -234,9 +231,9 @@ class Vocabulary:
     def from_tokens(
         cls, tokens: Sequence[str] | pa.StringArray, counts: TokenCounts | None, specials: SpecialSymbols
     ) -> Vocabulary:
-        """Return a vocabulary of tokens in the order of a list; ConfigError for a repeated one.
+        """Return a vocabulary of tokens in the order of a list.
 
-        Special symbols keep their positions in the list if these are their ids; otherwise they come first.
+        ConfigError for a repeated one. Special symbols that are at their ids stay; otherwise they come first.
         """
         token_array = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         if not specials.match_tokens(token_array):

@@ -138,8 +138,7 @@ class BlockCache:
     """Decoded blocks of one output of a split.
 
     Each block is a chunk file that is created atomically. Any number of threads, processes and machines may therefore
-    fill a cache together; a killed process loses only its current block. Blocks may be removed at any time: they are
-    decoded again.
+    fill a cache together; a killed process loses only its current block. Blocks may be removed at any time.
     """
 
     parent: Folder  # of all caches

@@ -20,10 +20,7 @@ from daskprep.dataset.methods import DatasetMethods
 from daskprep.dataset.segments import Segment, open_segment
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import Damage, StoredDataset, find_damage, raise_damage
-from daskprep.errors import (
-    ConfigError,
-    did_you_mean,
-)
+from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features.base import class_count
 from daskprep.sources import partitions
 from daskprep.sources.balance import balanced_weights
@@ -213,9 +210,9 @@ class Dataset(DatasetMethods, StoredDataset):
         return names
 
     def clear_cache(self, *, unused: bool = False) -> None:
-        """Remove the decoded media cached within the dataset; a `cache_dir` is not touched.
+        """Remove the decoded media cached within the dataset.
 
-        With `unused`, remove only caches that no loader of this dataset version uses.
+        A `cache_dir` is not touched. With `unused`, remove only caches that no loader of this dataset version uses.
         """
         for one in self.datasets:
             one._clear_cache(unused)
@@ -277,8 +274,7 @@ def _cache_block(media: _Media, task: tuple[_Key, BlockLocation, int]) -> int:
 class FoldedDataset(Dataset):
     """Dataset that `fit_write` writes with a `KFold`: `fold` and iteration return one dataset per fold.
 
-    Its own fitted state is learned from all rows. It has no splits: methods on rows, such as `rejects`, are available
-    on each fold.
+    Its own fitted state is learned from all rows. It has no splits: folds have the methods on rows, such as `rejects`.
 
     Examples
     --------

@@ -94,9 +94,9 @@ def describe_rows(split: Any) -> Description:
 
 
 def read_first_rows(split: Any) -> list[Row]:
-    """Return a row of feature names and the first rows of decoded values; imputed cells are marked.
+    """Return a row of feature names and the first decoded rows.
 
-    Media, columns from the 41st on, and columns whose blocks take too much memory are left out.
+    Imputed cells are marked. Left out are media, columns from the 41st on, and those whose blocks take too much memory.
     """
     columns: list[str] = []
     left = _MAX_BLOCK_BYTES

@@ -333,8 +333,7 @@ class PreprocessorMethods:
             nothing, or append the rows without a warning. The pass that reads the rows finds them. Afterwards, the
             ranges that `check` compares include the appended rows.
         **options
-            The options of `fit_write`, except `overwrite`. By default, rows of a block, compression and shards are as
-            in the dataset.
+            The options of `fit_write`, except `overwrite`. Layout options default to the dataset's.
 
         Examples
         --------
@@ -542,8 +541,7 @@ class DatasetMethods:
             Row ids: the numbers of the rows in the source, as "row_id" of `Split.read`. A row is deleted from its split
             as often as a balance repeats it, and from `rejects`.
         part : int or None
-            Part that the row ids belong to, as index of `datasets`: each append counts its rows from 0. None: the only
-            part.
+            Part that the row ids belong to, as index of `datasets`: appends count rows from 0. None: the only part.
 
         Returns
         -------

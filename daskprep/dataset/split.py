@@ -22,11 +22,7 @@ from daskprep.dataset.cache import BlockCache, MediaBlocks, digest_content, make
 from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.methods import SplitMethods
 from daskprep.dataset.stored import StoredDataset
-from daskprep.errors import (
-    ConfigError,
-    CorruptDatasetError,
-    did_you_mean,
-)
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features.base import class_count
 from daskprep.sources import partitions
 from daskprep.storage import Folder, Layout, Output
@@ -347,9 +343,10 @@ class Split(SplitMethods):
         return pa.concat_tables(tables, promote_options="permissive")  # ids of grown vocabularies may be wider
 
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
-        """Return an Arrow stream of encoded rows, one batch per block; arrays are lists of a fixed size.
+        """Return an Arrow stream of encoded rows, one batch per block.
 
-        None: "row_id" and all outputs. Libraries that read `__arrow_c_stream__`, such as polars, also accept the split.
+        Arrays are lists of a fixed size. None: "row_id" and all outputs. Libraries that read `__arrow_c_stream__`, such
+        as polars, also accept the split.
         """
         outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._select_outputs(columns)
         schema = pa.schema(

@@ -201,9 +201,9 @@ class StoredDataset:
 
     @property
     def missing_counts(self) -> Mapping[str, Mapping[str, int]] | None:
-        """Number of missing and unreadable cells by split and feature; features without such cells are left out.
+        """Number of missing and unreadable cells by split and feature.
 
-        None in datasets of an older version, and after rows were deleted or features added.
+        Features without such cells are left out. None in older datasets, and after rows were deleted or features added.
         """
         if (losses := self.loss_counts) is None:
             return None

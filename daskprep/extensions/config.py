@@ -103,7 +103,10 @@ def write_config(
     sample_seed: int = 42,
     weight: str | None = None,
 ) -> dict[str, Any]:
-    """Return a configuration for `read_config`, of plain values; the order of keys matters."""
+    """Return a configuration for `read_config`, of plain values.
+
+    The order of keys matters. Parameters with their default value are left out.
+    """
     settings = {
         "balance": None if balance is None else balance.to_dict(),
         "sample_size" if isinstance(sample, int) else "sample_ratio": sample,
@@ -144,12 +147,14 @@ class _Section:
             raise self.error(key, f"{error}{hint}") from error
 
     def section(self, key: str) -> _Section:
+        """Return the section at a key, empty if missing; ConfigError for others."""
         values = self.values.get(key)
         if not isinstance(values, Mapping | None):
             raise self.error(key, f"must be a mapping of keys to values, not {values!r}")
         return _Section(values or {}, f"{self.path}.{key}" if self.path else key, self.feature)
 
     def entries(self, key: str) -> Iterator[_Section]:
+        """Yield the features listed at `key`; ConfigError if they are no mappings."""
         values = self.values.get(key)
         if not isinstance(values, list | tuple | None):
             raise self.error(key, f"must be a list of features, not {values!r}")
@@ -169,7 +174,11 @@ class _Section:
 
 
 def load_config(config: Any) -> Any:
-    """Return the content of a mapping, YAML text, or a file."""
+    """Return the content of a mapping, YAML text, or a file.
+
+    A one-line text that ends in .yaml, .yml or .json is a path. ConfigError for other types, files that cannot be read
+    or parsed, and more than 50 levels.
+    """
     loaded = _load(config)
     inner = {0: loaded}
     for _ in range(_MAX_DEPTH):
@@ -192,6 +201,7 @@ def _load(config: Any) -> Any:
 
 
 def _load_file(path: str) -> Any:
+    """Return the parsed file of a path or URL; ConfigError for any problem."""
     name = redact_url(path)
     files, base = open_filesystem(path, {})
     try:
@@ -210,6 +220,7 @@ def _load_file(path: str) -> Any:
 
 
 def _parse(text: str, kind: str, source_name: str) -> Any:
+    """Parse JSON or YAML; ConfigError with the line if it is invalid."""
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
@@ -242,7 +253,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
-    """Count the nodes of a tree, with aliases expanded."""
+    """Count nodes with aliases expanded; infinite for cycles."""
     if node not in counts:
         counts[node] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
@@ -252,6 +263,7 @@ def _count_expanded_values(node: yaml.Node, counts: dict[yaml.Node, float]) -> f
 
 
 def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
+    """Return the parameters for each type: Ludwig's, replaced by the section's."""
     section.check_keys(tuple(FEATURES))
     defaults = {}
     for kind in FEATURES:
@@ -265,7 +277,10 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
 def _read_features(
     root: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[tuple[str, Feature]]:
-    """Yield the features at `key`; `defaults` is None for outputs."""
+    """Yield name and feature of each entry at `key`.
+
+    `defaults` is None for outputs. ConfigError for names that are no text or occur twice.
+    """
     seen = set()
     for entry in root.entries(key):
         if entry.feature is None:
@@ -284,6 +299,7 @@ def _output_defaults(kind: str) -> dict[str, Any]:
 
 
 def _read_type(entry: _Section) -> str:
+    """Return the type of a feature; ConfigError for unknown types."""
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
@@ -292,6 +308,7 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
+    """Return the validated feature of an entry; ConfigErrors name its place."""
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -304,7 +321,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    """Return the parameters of a section; dates become text."""
+    """Return the parameters of a section, dates as text; or ConfigError."""
     feature_type: Any = FEATURES[kind]
     names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it next to name and type"})
@@ -316,7 +333,7 @@ def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
-    """Return a hint to quote a text that YAML reads as a boolean."""
+    """Return a hint to quote a text that YAML reads as a boolean, or ""."""
     for name, value in params.items():
         if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
             return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"
@@ -324,7 +341,11 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
 
 
 def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the entry of a feature; `type_defaults` replace Ludwig's defaults."""
+    """Return the entry of a feature.
+
+    It has the parameters that differ from the defaults. `type_defaults` replace Ludwig's defaults. ConfigError for
+    types that are not in FEATURES.
+    """
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
             f'feature "{name}": configurations do not support the type {type(feature).__name__}: add it to FEATURES'
@@ -342,7 +363,7 @@ def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any]
 
 
 def _read_split(preprocessing: _Section) -> Splitter | None:
-    """Return the split of a configuration, or RandomSplit()."""
+    """Return the split: RandomSplit() if missing, None if null."""
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)
@@ -362,7 +383,10 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
-    """Return the balance, also of Ludwig's keys for it."""
+    """Return the balance, also of Ludwig's keys; None without.
+
+    ConfigError for several, and for Ludwig's keys unless one output has classes.
+    """
     kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
     used_keys = [key for key in kinds if preprocessing.values.get(key) is not None]
     if not used_keys:
@@ -379,6 +403,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
+    """Return sample and sample_seed; None for all rows, ConfigError for both keys."""
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE_KEYS)
     ratio, size = None if ratio == 1 else ratio, size or None  # a ratio of 1 or a size of 0 means all rows
     if None not in (ratio, size):
@@ -390,6 +415,7 @@ def _read_sample(preprocessing: _Section) -> dict[str, Any]:
 
 
 def _find_class_column(outputs: Mapping[str, Feature]) -> str:
+    """Return the column of the only output of classes, or raise ConfigError."""
     columns = [feature.reads(name)[0] for name, feature in outputs.items() if feature.semantic_type == "classes"]
     if len(columns) != 1:
         raise ConfigError(

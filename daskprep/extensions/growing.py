@@ -35,11 +35,7 @@ NewTokens = dict[str, dict[str, int]]
 
 
 def grow(
-    prep: Preprocessor,
-    frame: Rows,
-    storage_options: Mapping[str, Any] | None,
-    workers: Workers,
-    progress: bool | None,
+    prep: Preprocessor, frame: Rows, storage_options: Mapping[str, Any] | None, workers: Workers, progress: bool | None
 ) -> NewTokens:
     """Add the tokens of new rows to the vocabularies, as `Preprocessor.grow` does."""
     check_is_fitted(prep)

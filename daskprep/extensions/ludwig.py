@@ -69,7 +69,10 @@ Section = dict[str, Any]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
-    """Return a configuration of current keys, and notes."""
+    """Return a copy of a configuration with current keys, and notes.
+
+    The notes name what is ignored or read differently. The functions below change the copy in place.
+    """
     new = _copy_nested(config, _MAX_DEPTH)
     for rewrite in (_rewrite_types, _move_defaults, _rename_former_parameters, _rewrite_split):
         rewrite(new)
@@ -82,7 +85,7 @@ def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
 
 
 def _copy_nested(value: Any, depth: int) -> Any:
-    """Return a copy of nested mappings and lists, to a depth."""
+    """Return a copy of nested mappings, and of lists of mappings, to a depth."""
     if depth and isinstance(value, Mapping):
         return {key: _copy_nested(item, depth - 1) for key, item in value.items()}
     if depth and isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
@@ -91,7 +94,10 @@ def _copy_nested(value: Any, depth: int) -> Any:
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping at a path of keys, added if missing."""
+    """Return the mapping at a path of keys, added if missing or None.
+
+    For any other value, an empty one is returned that is not added.
+    """
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
         section = section[key] if isinstance(section[key], dict) else {}
@@ -116,6 +122,7 @@ def _iterate_parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
 
 
 def _is_unset(value: Any) -> bool:
+    """Return whether a value is false, or a mapping of such values."""
     return all(map(_is_unset, value.values())) if isinstance(value, Mapping) else not value
 
 
@@ -149,7 +156,7 @@ def _move_defaults(config: Section) -> None:
 
 
 def _rename_former_parameters(config: Section) -> None:
-    """Rename parameters and strategies of older releases."""
+    """Rename parameters and strategies of older releases; new names prevail."""
     for _, _, params in _iterate_parameters(config):
         params.update(_subsection(params, "audio_feature"))
         del params["audio_feature"]
@@ -187,7 +194,10 @@ def _move_module_keys(config: Section) -> Iterator[str]:
 
 
 def _apply_encoders(config: Section) -> Iterator[str]:
-    """Set the parameters that encoders of texts imply."""
+    """Set the parameters that encoders imply: tokenizers, tf_idf.
+
+    A note is for each image whose encoder determines no size and that has no height.
+    """
     texts, images = (list(_iterate_entries(config, "input_features", kind=kind)) for kind in ("text", "image"))
     for entry in texts + images:
         default_encoder = _subsection(config, "defaults", entry["type"], "encoder")
@@ -223,6 +233,10 @@ def _apply_language_model(config: Section) -> None:
 
 
 def _replace_removed_parameters(config: Section) -> Iterator[str]:
+    """Replace removed parameters by current ones; yield notes.
+
+    Those in `defaults` move to the input features of their type.
+    """
     for kind, removed in REMOVED.items():
         defaults = _subsection(config, "defaults", kind, "preprocessing")
         for key in _MODULE_KEYS:
@@ -238,7 +252,7 @@ def _replace_removed_parameters(config: Section) -> Iterator[str]:
 
 
 def _drop_unread_parameters(config: Section) -> Iterator[str]:
-    """Drop parameters without effect here, with notes."""
+    """Drop parameters without effect, with notes; likely typos stay, to raise."""
     if not _is_unset(config.pop("prompt", None)):
         yield f"prompt is ignored: {DROPPED_PARAMETERS['prompt']}"
     for owner_name, kind, params in _iterate_parameters(config):

@@ -37,6 +37,8 @@ class _UnsupportedError(ConfigError):
 
 
 def _operator(kind: str, *, is_reflected: bool = False, is_comparison: bool = False) -> Callable[[Value, Any], Value]:
+    """Return a method for an operator: booleans become integers."""
+
     def operate(self: Value, other: Any) -> Value:
         operands = [one.astype(_INT) if isinstance(one, Value) and one.dtype == _BOOL else one for one in (self, other)]
         result = self.graph.add(kind, *(reversed(operands) if is_reflected else operands))
@@ -140,7 +142,7 @@ class Graph:
         self.constants: list[Any] = []
 
     def input(self, column: str, dtype: np.dtype[Any], size: int | None = None) -> Value:
-        """Return the input of a column, of one type for all features."""
+        """Return the input of a column, the same for all features; one dtype each."""
         if column not in self.inputs:
             shape = ["rows"] if size is None else ["rows", size]
             kind = self.helper.np_dtype_to_tensor_dtype(dtype)
@@ -177,6 +179,7 @@ class Graph:
         return self.add("Where", condition, yes, no, dtype=dtype)
 
     def serialize(self, outputs: Mapping[str, Value]) -> bytes:
+        """Return the model with these outputs by name as bytes."""
         infos = []
         for name, value in outputs.items():
             self.nodes.append(self.helper.make_node("Identity", [value.name], [PREFIX + name]))
@@ -362,6 +365,7 @@ def _characters(pattern: str) -> str:
 
 
 def _category(graph: Graph, encoder: CategoryRowEncoder) -> Encoded:
+    """Return where cells are missing, and ids; 0 for unseen labels."""
     if len(encoder.columns) > 1:
         raise _UnsupportedError("a cross of columns")
     if encoder.buckets:
@@ -381,6 +385,7 @@ def _category(graph: Graph, encoder: CategoryRowEncoder) -> Encoded:
 
 
 def _binary(graph: Graph, encoder: BinaryRowEncoder) -> Encoded:
+    """Return where cells are missing or unreadable, and truths."""
     if encoder.above_zero:
         numbers, missing = _read_numbers(graph, encoder)
         return missing, {"": (numbers > 0.0).astype(_INT)}
@@ -408,6 +413,7 @@ def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value
 
 
 def _sequence(graph: Graph, encoder: SequenceRowEncoder) -> Encoded:
+    """Return where cells are missing, and their ids, cut and padded."""
     cells = graph.input(encoder.column, _TEXT)
     _, ids, count = _tokens(graph, encoder, cells)
     first = (count - encoder.max_tokens).apply("Max", 0) if encoder.keeps_end else count * 0

@@ -125,6 +125,7 @@ def _(learned: LearnedBinary) -> list[str]:
 def _make_captions(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
 ) -> list[str]:
+    """Return lines on features, fit, split, and any balance and sample."""
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"

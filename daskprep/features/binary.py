@@ -58,9 +58,8 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 
     Conventional spellings are recognized in any case: yes/no, y/n, true/false, t/f, 1/0, 1/-1. For two other labels,
-    `positive` is True. If it is None, the true label is the larger number, the opposite of a conventional label, or
-    the last label in the order of UTF-8 bytes, and a warning names it. A value with any other label counts as missing
-    and is reported.
+    `positive` is True. If it is None, the true label is the larger number, the opposite of a conventional label, or the
+    last label by UTF-8 bytes, and a warning names it. Values with other labels count as missing and are reported.
 
     Parameters
     ----------

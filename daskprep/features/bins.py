@@ -80,8 +80,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
     """Return the ends of a range, and thresholds of a tree between them.
 
     The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
-    with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints between values, or between
-    buckets.
+    with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints of values or buckets.
     """
     check_classes(sum(isinstance(label, str) for label in sums.labels))
     if not len(sums.rows):

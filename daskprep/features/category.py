@@ -134,8 +134,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     null_values : list of str or None
         Texts that mark missing values, such as "?".
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str
         Value that "fill_with_const" imputes for missing values.
     hash_buckets : int or None
@@ -153,11 +152,10 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         out of datasets and streams. None: "error" for a target of a `Preprocessor`, which also drops rows without a
         label, and "unk" otherwise.
     transform_to : {"ids", "ordinal", "one_hot"}
-        Output of `transform`. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``. "one_hot": a
-        column for each value, all 0 for ``<UNK>``: at most 1,000 columns, or any number with `sparse_output` of a
+        Output of `transform`. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``. "one_hot": a column
+        for each value, all 0 for ``<UNK>``: at most 1,000 columns, or any number with `sparse_output` of a
         `Preprocessor`. The last two use `order`, or the order of an ordered categorical of pandas or Arrow; otherwise
-        values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches always
-        contain ids.
+        values are sorted, as numbers if all are, or else by UTF-8 bytes. `encode`, datasets and batches contain ids.
     missing_indicator, invalid, column
         As for `Feature`.
 

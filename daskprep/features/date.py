@@ -182,9 +182,10 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
-        """Return timestamps; for a feature with a column `since`, lists of date and start in microseconds.
+        """Return timestamps of dates.
 
-        A missing start is the date itself. Raise RejectedValueError for an unreadable start with invalid="raise".
+        For a feature with a column `since`, lists of date and start in microseconds. A missing start is the date
+        itself. Raise RejectedValueError for an unreadable start with invalid="raise".
         """
         dates = self._parse_timestamps(column)
         if self._since_column is None:

@@ -45,8 +45,7 @@ class Embedding(Feature[Summary, LearnedVector]):
     cache_dir : str or None
         Local folder of the vectors. None: "daskprep/embeddings" in the user's cache folder.
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str or float
         Value that "fill_with_const" embeds for missing values; 0 imputes a vector of zeros.
     missing_indicator, column

@@ -16,15 +16,7 @@ from daskprep.columns.parametrized import OUTPUT, Estimator, check_is_fitted
 from daskprep.columns.summaries.base import SummaryT
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.arrays import column_names, decode_arrays, untabulate
-from daskprep.features.base import (
-    Contract,
-    Learned,
-    LearnedT,
-    Y,
-    cross_fit_folds,
-    learners_from_y,
-    validate,
-)
+from daskprep.features.base import Contract, Learned, LearnedT, Y, cross_fit_folds, learners_from_y, validate
 from daskprep.sources import Source, arrow_table, as_pandas, as_source, frame_of_array, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
 

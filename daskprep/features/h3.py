@@ -37,14 +37,12 @@ class H3(H3Parameters, Feature[Summary, Learned]):
     """Split H3 indexes into mode, edge, resolution, base cell and digits.
 
     Indexes are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if the text has only
-    digits, which no hexadecimal index has. Floating-point numbers above 2**53 cannot be read, since they have lost
-    digits.
+    digits, which no hexadecimal index has. Floats above 2**53 cannot be read, since they lost digits.
 
     Parameters
     ----------
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : int or str
         Index that "fill_with_const" imputes for missing values.
     missing_indicator, invalid, column

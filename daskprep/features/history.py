@@ -64,8 +64,7 @@ class History(HistoryParameters, SequenceFeature):
     ngram_size, pattern, pretrained_model_name_or_path
         Parameters of the tokenizers "ngram", "regex" and "hf_tokenizer".
     sequence_length, max_sequence_length, missing_value_strategy, fill_value, missing_indicator
-        Refused unless at their defaults: rows have length `last`, a missing value is left out of histories, and no
-        history is missing.
+        Refused unless defaults: rows have length `last`, histories leave out missing values, and none is missing.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read is left out or raises `RejectedValueError`.
     column : str or None

@@ -165,8 +165,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         Distance from the mean, in standard deviations.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_mean", "fill_with_median", "fill_with_mode", "fill_with_const" (with
-        `fill_value`), "ffill", "bfill" or "drop_row". "keep": missing values stay NaN, for models that read it, such as
-        gradient-boosted trees.
+        `fill_value`), "ffill", "bfill" or "drop_row". "keep": they stay NaN, for models such as gradient-boosted trees.
     fill_value : float
         Value that "fill_with_const" imputes for missing values and outliers. It is included in the statistics.
     null_values : list of str or None
@@ -390,9 +389,8 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     ) -> tuple[ColumnSummary[NumberSummary], str | None]:
         """Return a summary that includes the numbers in texts, and an example of their notation.
 
-        The example is None if no notation fits. Without texts and ambiguous numbers, it is `written`, and the
-        summary is unchanged. Texts that cannot be read count as missing, or raise RejectedValueError with
-        `invalid="raise"`.
+        The example is None if no notation fits. Without texts and ambiguous numbers, it is `written`, and the summary
+        is unchanged. Unreadable texts count as missing, or raise RejectedValueError with `invalid="raise"`.
         """
         values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
         assert decimals is not None

@@ -28,12 +28,7 @@ from daskprep.features.checking import encode_fill_value, memoize
 from daskprep.features.feature import with_parameters
 from daskprep.features.padding import Padding
 from daskprep.features.subwords import check_merges_and_scores, cut_words, learn_subwords, subword_model
-from daskprep.features.tokens import (
-    LearnedTokens,
-    TokenFeature,
-    TokenSummary,
-    rename_texts,
-)
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, rename_texts
 from daskprep.rows.tokens import (
     CONTINUATION_MARK,
     WORD_START_MARK,
@@ -89,11 +84,9 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     max_sequence_length : int, "auto" or None
         Maximum length of rows, start and stop symbols included. Without `sequence_length`, rows are as long as the
         longest training row, up to this length. "auto": 256 (1,024 for "characters"), or eight times the mean length of
-        the training rows if that is more; 256 for subwords; at most what the model of a Hugging Face tokenizer takes.
-        None: no limit.
+        the training rows if that is more; 256 for subwords; at most what a Hugging Face model takes. None: no limit.
     most_common, min_frequency : int or None
-        Size of the vocabulary, and minimum count of a token; other tokens become ``<UNK>``. None: all tokens, or 20,000
-        subwords.
+        Size of the vocabulary, minimum count of a token; others become ``<UNK>``. None: all tokens, or 20,000 subwords.
     padding : {"right", "left"}
         Side of the padding.
     truncation : {"keep_start", "keep_end"}
@@ -108,8 +101,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     ngram_size, pattern, pretrained_model_name_or_path
         Parameters of the tokenizers "ngram", "regex" and "hf_tokenizer".
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str
         Text that "fill_with_const" imputes for missing values; a special symbol such as "<UNK>" remains one token.
     missing_indicator, invalid, column
@@ -182,10 +174,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
             roles = {"padding": pretrained.pad_id, "unknown": pretrained.unk_id}
             symbols = {role: pretrained.vocabulary[number] for role, number in roles.items() if number is not None}
             return SpecialSymbols.locate_in(pretrained.vocabulary, symbols)
-        return SpecialSymbols.for_tokens(
-            start_stop=self.add_start_stop,
-            special_symbols=self.special_symbols,
-        )
+        return SpecialSymbols.for_tokens(start_stop=self.add_start_stop, special_symbols=self.special_symbols)
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         """Count tokens and lengths; of subwords, the largest possible."""

@@ -39,8 +39,7 @@ def learn_subwords(
 
     `most_common` is the number of subwords without special symbols. The results depend on the counts alone. The package
     tokenizers would number WordPiece subwords, and order the words of unigram models, differently in each process. Its
-    byte pairs are deterministic, so WordPiece subwords are derived from them. SentencePiece, which sorts words, trains
-    unigram models.
+    byte pairs are deterministic, so WordPiece subwords are derived from them. SentencePiece trains unigram models.
     """
     words, weights = counts.rank(_MAX_DISTINCT_WORDS)
     ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))

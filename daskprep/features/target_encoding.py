@@ -63,8 +63,8 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
     def values_of(self, encoded: np.ndarray, others: int) -> Integers:
         """Return values that may have no training rows but `encoded`.
 
-        A row is encoded by all training rows, or by the rows outside its fold. Rare values share encodings: their ids
-        may be returned, too.
+        Rows are encoded by all training rows, or those outside their fold. Rare values share encodings, and may be
+        returned, too.
         """
         present, counts = np.unique(encoded.reshape(len(encoded), -1)[:, 0], return_counts=True)
         possible = np.sort(self.encodings[..., 0], axis=0)
@@ -94,8 +94,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         Column of the target. None: `y` of ``fit(X, y)``. Counts and frequencies need none.
     encoding : {"target", "count", "frequency"}
         "target": the mean of the target among the rows of the value. "count": the number of training rows with the
-        value. "frequency": their share. Counts and frequencies do not depend on the target and are the same for all
-        rows.
+        value. "frequency": their share. The last two do not depend on the target, and are the same for all rows.
     target_type : {"number", "class"}
         Whether the target is a number (also 0 and 1, or False and True) or a class. With two classes, the result is the
         share of the second in order; with more, a column for each.
@@ -105,11 +104,9 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
     folds : int
         Number of folds, 2 to 255. Rows are assigned to folds by row number.
     fold_group : str, False or None
-        Column whose groups stay together in a fold. None: the column of a split by groups, if there is one. False: no
-        column.
+        Column whose groups stay together in a fold. None: the column of a split by groups, if any. False: no column.
     fold_time : str, False or None
-        Column of times: folds are in order of time. None: the column of a split by time, if there is one. False: no
-        column.
+        Column of times: folds are in order of time. None: the column of a split by time, if any. False: no column.
     lowercase : bool
         Whether to ignore case.
     null_values : list of str or None

@@ -50,8 +50,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         Length of a vector; values of another length cannot be read. None: learned from the data, where different
         lengths raise `RejectedValueError`.
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str or float
         Vector that "fill_with_const" imputes for missing values: one number for all positions, or all the numbers of a
         vector ("0 0 1"). An empty text means zeros.

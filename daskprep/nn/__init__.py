@@ -1,7 +1,6 @@
 """Model glue for torch: batches to one tensor of inputs, and heads with losses for the targets.
 
-In: a fitted Preprocessor or a dataset, then batches of its loader. Out: modules. They hold sizes and scales of the
-state and no rows.
+In: a fitted Preprocessor or a dataset, then batches of its loader. Out: modules. They hold sizes and scales, no rows.
 """
 
 from __future__ import annotations

@@ -23,14 +23,7 @@ from daskprep.features.checking import column_error_context
 from daskprep.passes.encoding import mask_cells
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
-from daskprep.passes.table import (
-    Parsed,
-    PartitionContext,
-    UnreadableCells,
-    kept_rows,
-    parse_columns,
-    source_columns,
-)
+from daskprep.passes.table import Parsed, PartitionContext, UnreadableCells, kept_rows, parse_columns, source_columns
 from daskprep.rows.base import CELL_KINDS
 from daskprep.sources import Source
 from daskprep.storage.checkpoint import checkpointable
@@ -51,8 +44,7 @@ class Finding:
     Attributes
     ----------
     severity : {"error", "warning"}
-        "error": the difference is large, with a population stability index above 0.2. "warning": it is small, but no
-        chance result.
+        "error": it is large, with a population stability index above 0.2. "warning": it is small, but no chance.
     kind : str
         "column", "type", "missing", "unreadable", "unseen", "range", "values" or "hours"; "rows": there are none.
     feature : str

@@ -198,10 +198,7 @@ def exchange_borders(
     return [
         replace(
             context,
-            border_values={
-                **context.border_values,
-                **{name: values[number] for name, values in border_values.items()},
-            },
+            border_values={**context.border_values, **{name: values[number] for name, values in border_values.items()}},
         )
         for number, context in enumerate(contexts)
     ]

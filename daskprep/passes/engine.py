@@ -125,9 +125,9 @@ def make_columnless_rows(rows: int) -> tuple[Parsed, pa.Table]:
 
 
 def begin_stage(progress: Progress | None, stage: str, source: Source) -> Callable[[Any], None] | None:
-    """Start a stage of the progress bar; return the `advance` of a pass.
+    """Start a stage of the progress bar.
 
-    Results of the pass are numbers of rows, or have an attribute `rows`.
+    Return the `advance` of a pass. Results of the pass are numbers of rows, or have an attribute `rows`.
     """
     if progress is None:
         return None

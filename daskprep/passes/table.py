@@ -319,8 +319,7 @@ def _count_subsets(
 ) -> list[tuple[int, int, UnreadableCells | None]]:
     """Return cells, missing and unreadable cells by subset.
 
-    With `include_dropped`, the last subset counts the cells of all rows and other subsets count none, because dropped
-    rows belong to no split.
+    With `include_dropped`, the last subset counts all rows, since dropped rows have no split; others count none.
     """
     if include_dropped or row_subsets[-1] is None:
         return [*[(0, 0, None)] * (len(row_subsets) - 1), (len(column), column.null_count, unreadable)]

@@ -62,8 +62,7 @@ class PredictionOptions:
 class OutputDecoder(ABC):
     """Decoder of the outputs for a target.
 
-    `params` and `learned` are as in the saved JSON. A decoder never changes after its construction, so threads may
-    share it.
+    `params` and `learned` are as in the saved JSON. A decoder never changes once constructed, so threads may share it.
     """
 
     size: int  # outputs per row, for decoders that accept only one shape

@@ -331,8 +331,7 @@ def load_vocabularies(
 ) -> Any:
     """Return a state with the vocabularies of named files.
 
-    ``read(name)`` returns the bytes of a file, ``to_learned(name, content)`` its learned values. `where` names the
-    state in errors.
+    ``read(name)`` returns a file's bytes, ``to_learned(name, content)`` its learned values. `where` names it in errors.
     """
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value

@@ -160,8 +160,7 @@ class Source:
     def read_rows(self, partition: int, columns: list[str]) -> Any:
         """Return a partition as an Arrow table, or as an argument of `pyarrow.table`, such as a dict of lists.
 
-        Subclasses define it. It may be called in several threads at a time, and on workers. The table may have more
-        columns.
+        Subclasses define it. It may be called in several threads, and on workers. The table may have more columns.
         """
         raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
 
@@ -270,8 +269,8 @@ def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
 def content_key(value: Any) -> str | None:
     """Return a digest of an object and its module's source code.
 
-    None if its pickle is not stable: sets of text have another order in each process, and cloudpickle numbers classes
-    of a script at random.
+    None if its pickle is not stable: sets of text differ by process, and cloudpickle numbers a script's classes at
+    random.
     """
     try:
         data, again = (bytes(cloudpickle.dumps(value)) for _ in range(2))

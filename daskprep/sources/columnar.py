@@ -1,7 +1,6 @@
 """Files of typed columns: one type for each column over all files, validation, casts and sizes in memory.
 
-Fragments are record batches of Feather and Arrow IPC files, stripes of ORC files, and row groups of Parquet, whose
-footers are read once.
+Fragments are record batches of Feather and Arrow IPC, stripes of ORC, row groups of Parquet; footers are read once.
 """
 
 from __future__ import annotations
@@ -107,9 +106,9 @@ def check_types(fields: Iterable[pa.Field]) -> None:
 def validate_and_cast(
     table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File
 ) -> pa.Table:
-    """Return the columns of a table with `casts` applied; ColumnError if damaged.
+    """Return the columns of a table with `casts` applied.
 
-    Unless validated, Arrow follows invalid offsets and codes to memory outside of its buffers.
+    ColumnError if damaged. Unless validated, Arrow follows invalid offsets and codes to memory outside of its buffers.
     """
     table.validate()
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -135,8 +134,7 @@ def validate_and_cast(
 def decoded_nbytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
     """Return the bytes of columns after decoding of dictionary codes.
 
-    The mean size of a text is weighted by its codes, or unweighted if that is larger: the cells may be the first rows
-    of a sorted column.
+    Text sizes are weighted by codes, or unweighted if that is larger: cells may be the first of a sorted column.
     """
     if isinstance(array, pa.Table | pa.ChunkedArray):
         return sum(map(decoded_nbytes, array.columns if isinstance(array, pa.Table) else array.chunks))

@@ -54,10 +54,10 @@ _consumed_readers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class HuggingFaceSource(FragmentListSource):
-    """A `datasets.Dataset`; slices of rows are read without decoding of media.
+    """A `datasets.Dataset`.
 
-    Images and audio arrive as structs of bytes and path, classes as integers with the class names as metadata. If the
-    rows or their order are in memory, not in files, this process reads them.
+    Slices of rows are read without decoding of media. Images and audio arrive as structs of bytes and path, classes as
+    integers with the class names as metadata. Rows in memory, or whose order is, are read in this process.
     """
 
     def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:

@@ -64,10 +64,10 @@ _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
 class FileSource(FragmentListSource):
-    """Files of one format, as partitions of about the same size; created by `read_files`.
+    """Files of one format, as partitions of about the same size.
 
-    `columns` are all columns of the files, `schema` has the chosen ones. `settings` are the options of `read_files`
-    that determine how the files are parsed.
+    Created by `read_files`. `columns` are all columns of the files, `schema` has the chosen ones. `settings` are the
+    options of `read_files` that determine how the files are parsed.
     """
 
     def __init__(

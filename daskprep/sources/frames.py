@@ -330,10 +330,10 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 def series_to_arrow(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
-    """Return a column of a frame as an Arrow column; ColumnError if its type or a cell cannot be read.
+    """Return a column of a frame as an Arrow column.
 
-    `kind` is the `cell_kind` of all rows of an object column; None: determined from `series`. `first_row` is the row
-    number of the first cell, for error messages; None if unknown, as in a Dask partition.
+    ColumnError if its type or a cell cannot be read. `kind` is the `cell_kind` of all rows of an object column; None:
+    from `series`. `first_row` is the row number of the first cell, for errors; None if unknown, as in Dask partitions.
     """
     dtype = series.dtype
     if _has_object_dtype(dtype):

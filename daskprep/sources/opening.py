@@ -296,11 +296,10 @@ def as_source(
         The rows. The options of `read_files` are for files only. A stream is read to its end in this call. A dict of
         these by split has an additional column "split".
     columns : iterable of str, optional
-        The columns that will be read. Other columns may then have any type, and do not count towards
-        `partition_bytes`.
+        The columns that will be read. Others may then have any type, and do not count towards `partition_bytes`.
     partition_bytes : int
-        Maximum bytes of a partition in memory, two fifths of that for a stream, unless a single row group or record is
-        larger. Frames ignore it.
+        Maximum bytes of a partition in memory, two fifths for a stream, unless a row group or record is larger. Not for
+        frames.
     partitions : int, optional
         Minimum number of partitions of files and Hugging Face datasets.
     scratch : str or path, optional

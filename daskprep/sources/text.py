@@ -173,8 +173,7 @@ class _QuoteTracker:
     A quote opens a quoted part only at the start of a cell. Inside a quoted part, a doubled quote is a literal quote,
     and a single quote ends the part. Anywhere else a quote is a normal character. So a run of 2n quotes never changes
     whether the next character is quoted. A run of 2n + 1 quotes toggles the state after a delimiter or newline, and
-    ends the quoted part after any other character. The states after all runs are a cumulative sum that restarts at runs
-    of the last kind.
+    ends the quoted part after any other character. States are a cumulative sum that restarts at runs of the last kind.
     """
 
     def __init__(self, delimiter: str, quote: str | None) -> None:

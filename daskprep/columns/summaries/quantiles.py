@@ -169,8 +169,7 @@ class Quantiles(Summary):
 
     With shift 0, a summary is `exact`: quantiles are equal to ``numpy.quantile``. Otherwise, values are assumed to be
     uniform within a bucket. A quantile is then in the same bucket as the true one. Its relative error is below
-    2**(shift - 52), and the shift is at most 52. Zero and magnitudes below 2**(shift - 1074) are one bucket, and count
-    as 0.
+    2**(shift - 52), and the shift is at most 52. Magnitudes below 2**(shift - 1074) count as 0.
 
     Examples
     --------
@@ -224,10 +223,10 @@ class Quantiles(Summary):
         return np.unique(self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)])
 
     def bins(self, number: int, extent: Range) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return the edges and counts of at most `number` bins; both empty without values.
+        """Return the edges and counts of at most `number` bins.
 
-        A bin has the values above its lower edge up to its upper edge, the first also its lower edge. `extent` is the
-        exact range of the values.
+        Both are empty without values. A bin has the values above its lower edge up to its upper edge, the first also
+        its lower edge. `extent` is the exact range of the values.
         """
         if not len(self.keys):
             return (), ()

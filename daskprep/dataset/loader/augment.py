@@ -40,8 +40,7 @@ _POINT_RADIUS = 1 / 64  # pixels
 class Draws:
     """Random numbers for each row of a batch, from the row numbers `rows` and the seed `key`.
 
-    The numbers of a row do not depend on the other rows of the batch. Each call returns numbers that are independent of
-    those from earlier calls.
+    The numbers of a row do not depend on the other rows of the batch. Each call returns further, independent numbers.
 
     Examples
     --------
@@ -239,8 +238,7 @@ class MeanSubtraction(Augmentation):
     """Convert images to float32, and subtract the mean of each channel or a mean image.
 
     Bytes are divided by 255 first; floats are used unchanged. Since the result is float, the loader does not divide it
-    by 255 again, but a feature that standardizes its images still does so. Put it last in a list: floats take four
-    times the memory of bytes.
+    by 255 again, but a feature that standardizes images still does. Put it last: floats take four times the memory.
 
     Parameters
     ----------

@@ -1,8 +1,7 @@
 """Orders with rows of similar length in a batch: groups of batches, and batches of a number of padded tokens.
 
-Groups of consecutive batches are rearranged. The rows that a stream contributes to a group are sorted by length and cut
-into a part for each batch, and a batch gets the same part of every stream. No row leaves its stream, so that ranks read
-the same blocks as before.
+Groups of consecutive batches are rearranged. The rows of a stream in a group are sorted by length and cut into a part
+for each batch. A batch gets the same part of every stream: ranks read the same blocks.
 
 With a bound of padded tokens, consecutive parts are joined to a batch while it stays within the bound, and the batches
 are permuted within their group. A batch is a run of parts, so that every rank has as many rows of it, and the number of

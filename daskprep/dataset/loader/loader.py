@@ -75,8 +75,7 @@ class Loader(BatchIterator):
     expand : bool, default True
         Whether to expand compact rows to model inputs (ids int64, sets multi-hot, labels bool). False: as in a dataset.
     row_ids : bool, default False
-        Whether batches contain "row_id", the number of each row in the source, and for several datasets "source_id",
-        the number of its dataset.
+        Whether batches contain "row_id", the number of each row in the source, and "source_id", of its dataset.
     to : {"torch", "numpy"}, default "torch"
         Kind of the arrays in a batch. NumPy arrays share the memory of the tensors.
     transform : callable or None
@@ -91,8 +90,7 @@ class Loader(BatchIterator):
     pad_to_multiple_of : int or None
         With `trim`, round widths up to a multiple of this, for kernels that need one.
     rank, world_size : int or None
-        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
-        of 1.
+        Share of each batch for distributed training (DDP). None: from torch.distributed if it runs, else 0 of 1.
     uneven : bool, default False
         Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
     device : str, torch.device or None
@@ -133,8 +131,7 @@ class Loader(BatchIterator):
         dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
         ``mode="lazy_cached"``.
     cache_dir : str, path or None
-        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
-        writable.
+        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must be writable.
     cache_limit : int or None
         Maximum bytes of the cache. Blocks that do not fit are decoded, or read from the store, again in each epoch.
 

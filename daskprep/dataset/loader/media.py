@@ -79,9 +79,10 @@ class MediaRows:
         raise NotImplementedError
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        """Store decoded rows, if there is a cache; return the number of blocks completed and cached by this, 0 or 1.
+        """Store decoded rows, if there is a cache.
 
-        Row ``indices[i]`` of the block is row ``sources[i]`` of `rows`. `filled` is whether any has a fill value.
+        Return the number of blocks completed and cached by this, 0 or 1. Row ``indices[i]`` of the block is row
+        ``sources[i]`` of `rows`. `filled` is whether any has a fill value.
         """
         del indices, rows, sources, filled
         return 0

@@ -266,8 +266,7 @@ class MixSchedule(Schedule):
     ) -> tuple[Integers, Integers, Integers, Integers]:
         """Return the batch, block, start in it and length of each run of a source, in the order of batches.
 
-        Batch i has ``count[i]`` rows of the source after ``first[i]``, and this rank those from ``low[i]`` to
-        ``high[i]``.
+        Batch i has ``count[i]`` rows of the source after ``first[i]``, this rank those from ``low[i]`` to ``high[i]``.
         """
         rows = self.blocks.source_rows[source]
         # A batch may have the end of an epoch, complete epochs, and the start of another.

@@ -36,8 +36,7 @@ def default_streams(batch_size: int) -> int:
     """Return the number of streams that are mixed in a batch: the smallest divisor of `batch_size` from 16 on.
 
     If that divisor exceeds 64, return the largest divisor from 8 to 64 if there is one. Without any divisor from 8 to
-    256, return 16; a batch then has unequal numbers of rows per stream. For batches of less than 16 rows, return
-    `batch_size`.
+    256, return 16; a batch then has unequal numbers of rows per stream. Below 16 rows, return `batch_size`.
     """
     divisors = [streams for streams in range(1, batch_size + 1) if batch_size % streams == 0]
     preferred = next((streams for streams in divisors if streams >= _PREFERRED_STREAMS), batch_size)
@@ -340,9 +339,8 @@ def deal(
 ) -> tuple[Integers, Integers]:
     """Return start and length of each stream's rows in a sequence of `rows` rows, with the shape (batches, streams).
 
-    Batch i has the next ``sizes[i]`` rows after ``starts[i]`` rows were dealt, sorted by stream. Of these, the result
-    contains the rows from ``low[i]`` to ``high[i]``. `numbers` has the first stream of the result to the
-    stop; None: all streams.
+    Batch i has the next ``sizes[i]`` rows after ``starts[i]`` rows were dealt, sorted by stream. The result has those
+    from ``low[i]`` to ``high[i]``. `numbers` has the first stream of the result to the stop; None: all.
     """
     before = count_dealt(starts[:, None], streams, numbers)
     edges = count_dealt((starts + sizes)[:, None], streams, numbers) - before

@@ -64,8 +64,7 @@ class ComparedOutputs(NamedTuple):
 def hash_rows(columns: Sequence[np.ndarray | pa.StructArray]) -> Uint64Array:
     """Return a hash of each row of several columns, which have equal numbers of rows.
 
-    The words of a row are multiplied by keys and added up, twice. Different rows have equal hashes with a probability
-    of about 2**-64.
+    The words of a row are multiplied by keys and added up, twice. Different rows rarely have equal hashes (2**-64).
     """
     arrays = [array for column in columns for array in _as_arrays(column)]
     arrays.sort(key=lambda array: -array.dtype.itemsize)  # aligns each

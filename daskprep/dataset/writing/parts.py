@@ -90,8 +90,8 @@ class PartWriter:
     ) -> tuple[int, Receipt]:
         """Write a part and its receipt; return its number of rows, and the receipt.
 
-        `encoded_rows` has the rows of the split, by output, of each partition with rows of the part; None: read the
-        rows from scratch.
+        `encoded_rows` has the rows of the split, by output, of partitions with rows of the part; None: read from
+        scratch.
         """
         part_rows = self._read_rows(part) if encoded_rows is None else self._slice_rows(part, encoded_rows)
         filled: list[FilledMedium] = []

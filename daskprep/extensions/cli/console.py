@@ -67,13 +67,13 @@ def print_message(kind: str, message: object) -> None:
 
 
 def show(*descriptions: Description) -> None:
-    """Print lines and tables, no wider than the terminal."""
+    """Print lines and tables, on a terminal no wider than it."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     click.echo(paths_as_typed("\n\n".join(one.text(width) for one in descriptions)))
 
 
 def show_write_result(dataset: Dataset) -> None:
-    """Print a summary of a written dataset."""
+    """Print a dataset after a write, and how many rows were left out."""
     with ignore_closed_output():
         if dataset.timings is None:
             click.echo("unchanged: this dataset was written before from the same data and configuration")
@@ -95,7 +95,10 @@ def ignore_closed_output() -> Iterator[None]:
 
 
 def format_line(message: object) -> str:
-    """Return a message with its notes as one line."""
+    """Return a message with its notes as one line.
+
+    Names of parameters become options of the command line. Empty: the name of the type.
+    """
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for pattern, replacement in _FLAG_REPLACEMENTS.items():
@@ -133,7 +136,7 @@ def messages_as_lines(arguments: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Add a note to an interrupt that the same command resumes."""
+    """Add a note to a KeyboardInterrupt that the same command resumes."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

@@ -57,7 +57,7 @@ def demo(folder: Path | None) -> None:
 
 
 def _run_demo(folder: Path) -> None:
-    """Write a file and a dataset, and print each command."""
+    """Write a file and a dataset into `folder`, and print each command."""
     from daskprep.extensions.cli.row_files import decode_tables, write_rows
     from daskprep.storage import Folder
 
@@ -82,7 +82,7 @@ def _run_demo(folder: Path) -> None:
 
 
 def _make_rows() -> str:
-    """Return random rows with missing cells as CSV."""
+    """Return 600 rows with missing cells as CSV, the same in each call."""
     generator = random.Random(0)  # noqa: S311 made-up rows are no secret
     lines = ["price,city,review,listed,sold"]
     for _ in range(_ROWS):

@@ -95,6 +95,7 @@ def report(dataset: str, *, output: str | None, **open_options: Any) -> None:
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
+    """Return the JSON values of `inspect --json`."""
     layout, files = dataset.layout, [entry for _, entry in dataset.file_entries]
     prep = dp.Preprocessor.from_dataset(dataset)
     return {
@@ -119,6 +120,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
+    """Return type, column, outputs, counts and learned values of a feature."""
     from daskprep.features import Learned
     from daskprep.features.base import all_outputs, rows_seen
 
@@ -141,13 +143,14 @@ def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
 
 
 def _to_json_value(value: Any) -> Any:
+    """Return None for NaN and infinities, and text for other types."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, _PLAIN) else str(value)
 
 
 def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield size and first tokens of each vocabulary, by output."""
+    """Yield size and first 10 tokens of each vocabulary, by output."""
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # the output has no vocabulary
             vocabulary = dataset.vocabulary(output.name)
@@ -207,12 +210,17 @@ def check(
 
 
 def _open_preprocessor(state: str) -> dp.Preprocessor:
+    """Load the Preprocessor of a dataset folder, or else of a saved file."""
     is_dataset = "://" not in state and Path(state).is_dir()
     return dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
 
 
 def _choose_format(kind: RowFormat | None, output: str | None) -> tuple[RowFormat, str | None]:
-    """Return the format of a file, and its path or None."""
+    """Return the format of rows, and their path.
+
+    The path is None for standard output. By default the suffix chooses, CSV without one. UsageError for unknown
+    suffixes, and for Parquet without a path.
+    """
     output = None if output == "-" else output
     suffix = Path(output or "").suffix.lower()
     if kind is None and suffix not in _FORMATS_BY_SUFFIX:

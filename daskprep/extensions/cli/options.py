@@ -33,7 +33,10 @@ OnWorkers: TypeAlias = Callable[..., AbstractContextManager[None]]
 def _read_storage_options(
     context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return pairs of KEY=VALUE as a dict, None without pairs."""
+    """Return pairs of KEY=VALUE as a dict, None without pairs.
+
+    BadParameter for a pair without key or "=".
+    """
     del context, option
     options = {}
     for pair in pairs:
@@ -46,7 +49,10 @@ def _read_storage_options(
 
 
 def _parse_value(key: str, text: str) -> Any:
-    """Parse JSON but numbers, which stay text and may be a secret."""
+    """Parse true, false, null and JSON objects and lists.
+
+    Other text is returned, also numbers. BadParameter for a text that starts with a bracket and is no JSON.
+    """
     if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
         return text
     try:
@@ -56,6 +62,7 @@ def _parse_value(key: str, text: str) -> Any:
 
 
 def _suggest_path(path: str) -> str:
+    """Return a hint that names similar files of the folder, or ""."""
     try:
         return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()], FILE_SIMILARITY)
     except OSError:
@@ -88,7 +95,10 @@ dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
 def _parse_by_column(context: click.Context, option: click.Parameter, option_values: Sequence[str]) -> Any:
-    """Return a value for all columns, or a dict for COLUMN=TEXT."""
+    """Return a text for all columns, or a dict for COLUMN=TEXT.
+
+    None without values. Texts of null_values are lists. BadParameter for values of both forms.
+    """
     del context
     texts_by_column: dict[str, Any] = {}
     for column, _, text in (one.rpartition("=") for one in option_values):
@@ -113,7 +123,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
 
 
 def files(command: _Command) -> _Command:
-    """Add the options of `read_files` that are in use as `read_options`."""
+    """Add the options of `read_files`; `read_options` are those that are set."""
     character: dict[str, Any] = {"metavar": "CHARACTER", "callback": lambda *args: {r"\t": "\t"}.get(args[2], args[2])}
     by_column: dict[str, Any] = {"multiple": True, "callback": _parse_by_column}
     null_value_help = "Text that marks a missing value in CSV. Repeatable."
@@ -219,7 +229,10 @@ def rows(command: _Command) -> _Command:
 
 
 def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = True, **options: Any) -> dp.Dataset:
-    """Open a dataset, or one fold of it."""
+    """Open a dataset, or a fold of one with folds.
+
+    ConfigError for a missing path or a file; UsageError if it has folds and none is chosen but must be, or the reverse.
+    """
     check_paths(path, "dataset")
     if "://" not in path and Path(path).is_file():
         raise ConfigError(f"{path} is a file, not a dataset: see daskprep infer {path}, and daskprep preprocess")
@@ -235,7 +248,10 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
 
 
 def check_paths(paths: Any, noun: str = "file or folder") -> None:
-    """Raise ConfigError for a missing path, before slow imports."""
+    """Raise ConfigError for a missing path, before slow imports.
+
+    URLs and globs pass. `paths`: one or a list, or a dict of these.
+    """
     for group in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):

@@ -196,7 +196,10 @@ def _is_config(path: str) -> bool:
 
 
 def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
-    """Return the configuration, "auto" if missing, and the rows."""
+    """Return the configuration, "auto" if missing, and the rows.
+
+    Data in place of the configuration is the first of the rows. UsageError without rows, or for a configuration there.
+    """
     if config is not None and (_DATA_FILE.search(config) or set(config) & set("*?[")):
         if isinstance(rows, dict):
             raise click.UsageError(f"use either DATA, which {config} seems to be, or --{next(iter(rows))}, not both")
@@ -215,7 +218,7 @@ def _separate_config(config: str | None, rows: Any) -> tuple[str, Any]:
 
 
 def _default_output(rows: Any) -> str | None:
-    """Return the path of the dataset of one file or folder."""
+    """Return "a.dp" for the file a.csv or folder a; None for globs or several."""
     from daskprep.sources.file_source import has_known_format
 
     if not isinstance(rows, str) or not Path(rows).name.strip(".") or set(rows) & set("*?["):
@@ -233,7 +236,11 @@ def _make_preprocessor(
     progress: bool | None,
     inferring: Mapping[str, Any],
 ) -> dp.Preprocessor:
-    """Return the Preprocessor of a file, "-", or "auto"."""
+    """Return the Preprocessor of a configuration or "auto".
+
+    The configuration is a path, or "-" for standard input. "auto" guesses features. `weight` replaces the
+    configuration's; UsageError for options that only "auto" has.
+    """
     if config == "auto":
         from daskprep.sources import as_source
 
@@ -261,7 +268,7 @@ _SAMPLE_ROWS = 10_000
 
 
 def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> list[str]:
-    """Return the plan of a write, estimated from first rows."""
+    """Return the plan of a write as lines, estimated from first rows."""
     from daskprep.dataset.writing.memory import MemoryLimit
     from daskprep.dataset.writing.plan import choose_layout
     from daskprep.passes.assignment import take_sample
@@ -297,7 +304,7 @@ def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> li
 
 
 def _read_first_rows(source: Source) -> tuple[int, pa.Table]:
-    """Return number and table of the first partition with rows."""
+    """Return number and table of the first partition with rows; or ColumnError."""
     for number in range(source.npartitions):
         table = source.read(number, source.columns)
         if table.num_rows:

@@ -29,7 +29,7 @@ RowFormat = Literal["csv", "json", "parquet"]
 
 
 def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
-    """Yield decoded rows block by block, at least one table."""
+    """Yield decoded rows block by block; without rows, one empty table."""
     names = _select_features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):
@@ -37,6 +37,7 @@ def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = 
 
 
 def _select_features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
+    """Return the columns, all features if none; ConfigError for unknown ones."""
     for name in columns:
         if name not in dataset.features:
             known = list(dataset.features)
@@ -91,7 +92,7 @@ def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
 
 
 def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
-    """Write tables as CSV; lists are cells of JSON."""
+    """Write tables as CSV with one header; lists are cells of JSON."""
     writer = csv.writer(file, lineterminator="\n")
     for number, table in enumerate(tables):
         if not number:
@@ -118,7 +119,10 @@ def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 def _to_text_types(column: pa.Array) -> pa.Array:
-    """Convert a column to types of CSV and JSON."""
+    """Convert a column to types of CSV and JSON.
+
+    NaN and infinities become null; media become their path, or "<123 bytes>".
+    """
     if pa.types.is_floating(column.type):
         # A float32 is printed with its shortest text: 0.1, not 0.10000000149.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())
@@ -138,7 +142,10 @@ def _to_text_types(column: pa.Array) -> pa.Array:
 
 @contextmanager
 def open_output(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
-    """Open a new file, which is created when the block ends."""
+    """Open a new file, which is created when the block ends.
+
+    Pipes, devices and links are written directly.
+    """
     path = Path(output)
     # A pipe, a device or a link such as /dev/stdout must not be replaced by a new file.
     if "://" not in output and (path.is_symlink() or (path.exists() and not path.is_file())):

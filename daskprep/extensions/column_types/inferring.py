@@ -265,7 +265,7 @@ def propose_second(
 
 
 def _free_name(name: str, taken: Container[str]) -> str:
-    """Return the name, with a number from 2 on if it is taken."""
+    """Return the name, or the first of name_2, name_3 … that is not taken."""
     names = (f"{name}_{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], names) if one not in taken)
 
@@ -378,7 +378,11 @@ def infer_source(
     *,
     progress: Progress,
 ) -> InferredFeatures:
-    """Guess a feature for every column of a source; `excluded` columns are skipped for the reasons in it."""
+    """Guess a feature for every column of a source.
+
+    Columns `excluded` are skipped for the reasons in it. ConfigError for unknown options; ColumnError for missing or
+    skipped targets, or without a usable column.
+    """
     if style is not None and style not in STYLES:
         raise ConfigError(
             f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
@@ -418,6 +422,7 @@ def infer_source(
 
 
 def _collect_facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
+    """Return the facts of columns from one pass over all rows."""
     if not columns:
         return {}
     advance = begin_stage(progress, "guessing types", source)
@@ -446,7 +451,10 @@ def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _as_target(name: str, guess: Guess) -> Guess:
-    """Return the guess for a target: rows without it are dropped; raise ColumnError if the column was skipped."""
+    """Return the guess for a target.
+
+    ColumnError if it was skipped. The feature is changed: it drops rows without it, and does not normalize.
+    """
     if guess.feature is None:
         raise ColumnError(
             f'column "{name}" cannot be a target: {guess.reason}; name its feature yourself, or remove it from targets'

@@ -147,6 +147,7 @@ def _note_sentinels(guess: Guess, facts: ColumnFacts) -> Guess:
 
 
 def _guess_unsupported(name: str, facts: ColumnFacts) -> Guess | None:
+    """Return the reason to skip a column with types that no feature reads."""
     if not facts.unsupported:
         return None
     kinds = " and ".join(sorted(facts.unsupported))

@@ -27,7 +27,7 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return a view of the samples of a plain WAV file, or None."""
+    """Return a view of the samples of a plain WAV file and its rate, or None."""
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         return None
     format_fields: tuple[int, ...] | None = None
@@ -236,6 +236,7 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
+    """Raise MediaError beyond `max_seconds`, or for a rate out of range."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
         seconds, limit = (f"{one:,.0f}" if one >= 10 else f"{one:.3g}" for one in (frames / rate, recipe.max_seconds))
@@ -293,7 +294,10 @@ class _ForgivingFile(io.BytesIO):
 
 @contextmanager
 def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
-    """Open an audio file; yield a SoundFile and its frames."""
+    """Open an audio file; yield a SoundFile and its frames.
+
+    Frames that the header does not state are None. MediaError for other formats than `formats`, and for broken files.
+    """
     import soundfile  # noqa: PLC0415 as above
 
     require_safe("libsndfile")
@@ -331,7 +335,7 @@ def _count_source_frames(recipe: AudioRecipe, rate: int) -> int:
 
 
 def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
-    """Return first samples of a file, averaged over channels."""
+    """Return up to `left_frames` samples, averaged over channels."""
     # Block by block, because a header can state any number of frames, and there may be many channels.
     block_frames = max(1, BLOCK_SAMPLES // file.channels)
     blocks = [np.empty(0, np.float32)]
@@ -345,7 +349,10 @@ def _read_samples(file: Any, left_frames: int) -> npt.NDArray[np.float32]:
 
 
 def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    """Return samples as float32, integers scaled to [-1, 1)."""
+    """Return samples as float32, integers scaled to [-1, 1).
+
+    Unsigned ones are centered first. MediaError for other types, and integers of 64 bits.
+    """
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
             return samples.astype(np.float32)
@@ -361,6 +368,7 @@ def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the mean of the columns of samples; of one channel, a view."""
     if samples.shape[1] == 1:
         return samples[:, 0]
     # Channel by channel, which is many times as fast as a reduction along a short axis.
@@ -372,7 +380,7 @@ def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float3
 
 
 def _resample(samples: npt.NDArray[np.float32], rate: int, target_rate: int) -> npt.NDArray[np.float32]:
-    """Return samples at `target_rate` by polyphase filtering."""
+    """Return samples at `target_rate` by polyphase filtering; as is if equal."""
     if rate == target_rate:
         return samples
     from scipy.signal import resample_poly  # noqa: PLC0415

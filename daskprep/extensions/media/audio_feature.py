@@ -62,8 +62,8 @@ class Audio(MediaFeature[LearnedAudio]):
     """Decode audio to float32 arrays or spectrograms (length, features), when writing or when loading.
 
     A value is a path or URL, the bytes of a file, a struct of `bytes` and `path` or of `array` and `sampling_rate`, or
-    an array of samples if `sampling_rate` is set. Channels are averaged. Short recordings are padded, and long ones
-    are truncated at the end.
+    an array of samples if `sampling_rate` is set. Channels are averaged. Short audio is padded, long audio cut at the
+    end.
 
     Parameters
     ----------
@@ -77,8 +77,7 @@ class Audio(MediaFeature[LearnedAudio]):
         Whether to standardize the columns of a recording over its frames.
     type : {"fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"}
         "fbank": log energies of mel bands. "raw": samples. "stft": magnitudes. "stft_phase": phases and magnitudes.
-        "group_delay": group delays. "mel" and "mfcc": the result of `librosa.feature.melspectrogram` and `mfcc`, a row
-        per frame.
+        "group_delay": group delays. "mel" and "mfcc": frames of `librosa.feature.melspectrogram` and `mfcc`.
     window_length_in_s, window_shift_in_s : float
         Length of a frame, and the distance between the starts of neighboring frames.
     num_fft_points : int or None

@@ -110,6 +110,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return copied
 
     def _bound_image(self) -> Image:
+        """Return the Image that regions move with; ConfigError if not bound."""
         if self._image is None:
             raise ConfigError(
                 f"{type(self).__name__} moves with the images of another column: use it in a Preprocessor with an Image"
@@ -159,6 +160,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return RegionCounts(lengths=Lengths.of(lengths), turned=turned)
 
     def learn(self, summary: RegionCounts) -> LearnedRegions:
+        """Return the most regions of a row, at least 1, and the image's size."""
         image = self._bound_image()
         return LearnedRegions(
             size=max(1, summary.lengths.max),
@@ -238,8 +240,7 @@ class Boxes(_Regions):
         Whether values count pixels of the image that EXIF turns upright, or of the stored one.
         None: those that the `Image` reads, with a warning if it has no `orientation` either.
     format : {"xyxy", "xywh", "cxcywh"}
-        Meaning of the four numbers of a value: two corners, or the first corner, width and height (as in COCO), or the
-        center, width and height.
+        Four numbers of a value: two corners, or the first corner (as in COCO) or center, and width and height.
     missing_value_strategy : str
         "fill_with_const", or "drop_row" for rows whose value cannot be read.
     fill_value : str

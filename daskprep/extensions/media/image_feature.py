@@ -81,11 +81,9 @@ class Image(MediaFeature[LearnedImage]):
     height, width : int or None
         Size in pixels. None for both: the mean size of the sample, at most 256 each.
     num_channels : int or None
-        1 is gray, 2 gray and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has that many,
-        otherwise 3.
+        1 is gray, 2 gray and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has it, else 3.
     resize_method : {"interpolate", "crop_or_pad"}
-        "interpolate": bilinear with antialiasing. "crop_or_pad": crop the center, and repeat the edges of smaller
-        images.
+        "interpolate": bilinear with antialiasing. "crop_or_pad": crop the center, and repeat edges of smaller ones.
     orientation : {"upright", "stored"} or None
         Whether EXIF turns pixels upright, or they stay as stored in the file, which masks, boxes and keypoints may fit.
         None: upright, with a warning if there are such files next to masks, boxes or keypoints.
@@ -95,7 +93,7 @@ class Image(MediaFeature[LearnedImage]):
         Whether batches are normalized by the mean and standard deviation of ImageNet; for images with 3 channels only.
     pixel_statistics : {"channels", "image"} or None
         Whether to learn the mean and standard deviation of each channel from all images, which fitting then decodes;
-        "image" learns a mean image as well. `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and
+        "image" learns a mean image as well. For `MeanSubtraction` and `Normalize`. Set `height`, `width`,
         `num_channels`.
     num_classes : int, "auto" or None
         Images are segmentation masks with this many classes, one for each color of the sample, in the order of the
@@ -103,19 +101,16 @@ class Image(MediaFeature[LearnedImage]):
         2 classes and 1 channel, pixels are rounded to black and white.
     mode : {"lazy", "lazy_cached", "eager"}
         When to decode. "eager": when a dataset is written, which then stores pixels. "lazy": when a loader reads, in
-        every epoch; the dataset stores paths, or the bytes of images that are in memory. "lazy_cached": the same, but
-        only in the first epoch.
+        every epoch; the dataset stores paths, or bytes of images in memory. "lazy_cached": in the first epoch only.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
     pack_size, pack_quality : int or None
-        Make packed files smaller. Larger images are resized to this length of their shorter side, and stored as JPEG of
-        this quality, 1 to 100, or as PNG if they have alpha. Without a quality, JPEG files are stored with quality 95,
-        and other files as PNG.
+        Make packed files smaller. Larger images are resized to this length of the shorter side, and stored as JPEG of
+        this quality, 1 to 100, or as PNG with alpha. Without a quality, JPEG files have 95, and others become PNG.
     prefetch_size : int or None
         Blocks that a loader prefetches for each stream. None: chosen by the loader.
     lazy_cache_dir : str or None
-        Folder where lazy modes write images that are in memory, to store their paths. None: the dataset stores the
-        bytes.
+        Folder where lazy modes write images that are in memory, to store their paths. None: bytes are stored.
     base_dir : str or None
         Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
         file, or the current folder for frames.

@@ -53,9 +53,9 @@ class ImageRecipe:
     """Parameters that turn images into uint8 planes, as in `Image`.
 
     Colors become gray by ITU-R 601 luma. Alpha is dropped as in Pillow, without compositing on a background, unless
-    `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, which are never mixed: images are
-    resized by the nearest pixel, and 16-bit values below 256 are kept instead of scaled. `upright` is whether the EXIF
-    orientation is applied.
+    `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, never mixed: images are resized
+    by the nearest pixel, and 16-bit values below 256 are kept instead of scaled. `upright` applies the EXIF
+    orientation.
     """
 
     height: int
@@ -113,7 +113,10 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
 
 
 def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
-    """Return a JPEG file to decode on a GPU, or None."""
+    """Return a JPEG file to decode on a GPU, or None.
+
+    None is for other formats, progressive files, and colors that GPUs misread.
+    """
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
@@ -166,7 +169,7 @@ class ImageHeader(NamedTuple):
 def read_image_header(
     source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS, upright: bool = True
 ) -> ImageHeader:
-    """Return the decoded size of an image, and its orientation."""
+    """Return size, channels and EXIF orientation, without decoding pixels."""
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
         is_rotated = pixels.remaining_turn(image, upright) >= 5
@@ -195,7 +198,10 @@ def _import_opencv() -> Any:
 
 
 def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
-    """Return an image with its header read but not its pixels."""
+    """Return an image with its header read but not its pixels.
+
+    MediaError for other formats than `formats`, and more than `max_pixels`.
+    """
     from PIL import features  # noqa: PLC0415 as above
 
     start = bytes(memoryview(source)[:30])
@@ -235,6 +241,7 @@ def prepare(recipe: ImageRecipe) -> None:
 
 
 def _check_end(file: ImageFile.ImageFile, data: bytes) -> None:
+    """Raise MediaError for a JPEG file without an end marker."""
     if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # some decoders would invent the missing pixels
         raise MediaError("it is cut short: a JPEG file without an end.")
 
@@ -247,6 +254,7 @@ def _check_size(size: Sequence[int], max_pixels: int) -> None:
 
 
 def _parse_webp_size(start: bytes) -> tuple[int, int]:
+    """Return width and height from the first 30 bytes of a WebP file."""
     if start[12:16] == b"VP8X":
         return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
     if start[12:16] == b"VP8L":
@@ -256,7 +264,7 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
 
 
 def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rotated: bool) -> Image.Image:
-    """Return an opened image with its pixels; JPEGs may be smaller."""
+    """Return an image with its pixels; JPEGs may be smaller than the file."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None

@@ -1,7 +1,6 @@
 """Pixels as arrays and as Pillow images: bit depths, colors, orientation, class maps of masks.
 
-Modes have Pillow's names: "L" is gray, "LA" gray and alpha, "P" a palette, "I;16", "I" and "F" are 16-bit, 32-bit and
-float gray.
+Modes are Pillow's: "L" is gray, "LA" gray and alpha, "P" a palette, "I;16", "I", "F" 16-bit, 32-bit and float gray.
 """
 
 from __future__ import annotations

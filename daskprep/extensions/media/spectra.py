@@ -58,7 +58,7 @@ def compute_features(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out
 
 @lru_cache(maxsize=64)
 def compute_padding(recipe: AudioRecipe) -> Floats | float:
-    """Return the padding of a recipe, or features of silence."""
+    """Return the padding value of a recipe, or a frame of silence's features."""
     if recipe.padding_value is not None:
         return recipe.padding_value
     return compute_features([np.zeros(recipe.window, np.float32)], replace(recipe, padding_value=0.0))[0, 0]
@@ -85,6 +85,7 @@ def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]
 
 
 def _make_librosa_filters(recipe: AudioRecipe) -> Any:
+    """Return librosa's mel filters (bands, bins), of the recipe's options."""
     import librosa  # noqa: PLC0415 as above
 
     options = dict(recipe.librosa_options)

@@ -1,7 +1,6 @@
 """Reports on a dataset: an HTML page, and matplotlib figures.
 
-In: a dataset. Out: findings with their severity, charts as SVG, and a page without scripts from elsewhere. Each type
-has a reporter.
+In: a dataset. Out: findings with their severity, charts as SVG, and a page without other scripts. Types have reporters.
 """
 
 from __future__ import annotations

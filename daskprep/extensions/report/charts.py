@@ -182,6 +182,7 @@ def _find_log_range(all_values: np.ndarray, weights: np.ndarray) -> tuple[float,
 
 
 def _bin_logarithms(title: str, values: Mapping[str, Values], low: float, high: float) -> Histogram:
+    """Return a histogram of base-10 logarithms from low to high."""
     first, last = math.log10(low), math.log10(high)
     edges = np.linspace(first, last + (last - first) * 1e-9, _BINS + 1)
     marks = [float(f"{factor}e{power}") for power in range(math.floor(first), math.ceil(last)) for factor in (1, 3)]
@@ -389,6 +390,7 @@ def _(chart: Bars) -> Markup:
 
 
 def _draw_bar_group(shares: Mapping[str, Sequence[float]], index: int, top: float) -> Markup:
+    """Return a bar for each split, as long as its share of `top`."""
     height = 12.0 / len(shares)
     bars = []
     for row, (split, one) in enumerate(shares.items()):

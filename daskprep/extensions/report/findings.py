@@ -118,7 +118,7 @@ def count_zeros(numbers: Quantiles) -> int:
 
 
 def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
-    """Return the distribution of numbers before normalization."""
+    """Return the distribution of decoded numbers; missing ones are left out."""
     return Quantiles.of(column.feature.decode(rows, column.learned).drop_null().to_numpy())
 
 
@@ -182,7 +182,7 @@ _SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
 
 def _has_unknown(column: Column) -> bool:
-    """Return whether training values are ``<UNK>``."""
+    """Return whether training rows of a category were <UNK>."""
     if not (isinstance(column.feature, Category) and isinstance(column.learned, LearnedCategory)):
         return False
     counts = column.feature._training_counts(column.learned) if column.learned.has_unknown else {}
@@ -217,7 +217,7 @@ class RowSample:
         return sampled, self._count_equal_rows(rows)
 
     def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
-        """Return the hashes of rows and their counts."""
+        """Return hashes of rows and their counts; none if other outputs exist."""
         if not (rows and self._are_all):
             return DistinctValues()
         hashes = np.zeros(1, np.uint64)
@@ -235,7 +235,7 @@ class RowSample:
         self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return sampled encoded rows; missing numbers are smallest."""
+        """Return sampled encoded rows; missing numbers become the minimum - 1."""
         types = {
             one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
         }
@@ -245,7 +245,11 @@ class RowSample:
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the associations of all pairs of columns of several values, from 1 to 0."""
+    """Return the associations of all pairs of columns.
+
+    The strongest is first. Constant columns are left out. Two numbers: Spearman's; a number and a class: correlation
+    ratio; two classes: Cramér's V.
+    """
     rows = rows[[name for name in rows if len(rows[name].unique()) > 1]]
     groups = {name: _group_values(rows[name]) for name in rows}
     ranks = rows.select_dtypes("float").rank()
@@ -265,7 +269,7 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
-    """Return how well columns predict targets, from 1 to 0."""
+    """Return by column and target how well one predicts the other, 0 to 1."""
     groups = {str(name): _group_values(rows[name]) for name in rows}
     # Rows with equal numbers are put in random order, because the source may be sorted by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
@@ -283,7 +287,10 @@ def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple
 
 
 def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
-    """Return pairs of outputs with equal decoded values."""
+    """Return pairs of outputs with equal decoded values.
+
+    The earlier one is first; outputs of one column are no pair. Constant outputs are left out. None below 20 rows.
+    """
     if len(rows) < _MIN_EQUAL_ROWS:
         return []
     pairs = []
@@ -305,6 +312,7 @@ def find_equal_outputs(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tu
 
 
 def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
+    """Return whether columns are equal, up to rounding if both are float64."""
     if one.dtype != np.float64 or other.dtype != np.float64:
         return one.dtype == other.dtype and one.equals(other)
     with np.errstate(over="ignore"):
@@ -312,7 +320,7 @@ def _have_same_values(one: pd.Series, other: pd.Series) -> bool:
 
 
 def _group_values(values: pd.Series) -> np.ndarray:
-    """Return a small group id per row, by class or quantile."""
+    """Return a group id per row: 50 quantiles, or 20 frequent classes and a rest."""
     if values.dtype == np.float64:
         return np.minimum(values.rank(pct=True).to_numpy() * _BINS, _BINS - 1).astype(np.int64)
     ranks = pd.Series(range(values.nunique()), values.value_counts().index)
@@ -320,7 +328,7 @@ def _group_values(values: pd.Series) -> np.ndarray:
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cramér's V of two columns of ids, without bias."""
+    """Return Cramér's V of two columns of ids, corrected for chance, 0 to 1."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
@@ -406,7 +414,7 @@ def summarize_findings(
 
 
 def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return an alert if over 1 % of rows equal earlier ones."""
+    """Return an alert if over 1 % of rows equal earlier ones, or none."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
@@ -419,7 +427,7 @@ def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[
 
 
 def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
-    """Return the strongest association with a target by output."""
+    """Return by output its strongest association with a target; pairs are sorted."""
     strongest: dict[str, float] = {}
     for pair in pairs:
         if len(names := {pair["first"], pair["second"]} - set(targets)) == 1:
@@ -428,7 +436,7 @@ def _strongest_with_target(pairs: Sequence[Mapping[str, Any]], targets: Sequence
 
 
 def _summarize_column(dataset: Dataset, column: Column, by_split: Mapping[str, Any]) -> dict[str, Any]:
-    """Return name, type and counts of a feature."""
+    """Return name, type, counts of missing cells and distinct values."""
     learned, counts = dataset.learned[column.name], dataset.missing_counts
     missing = None
     if counts is not None:
@@ -481,7 +489,7 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
 
 
 def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
-    """Return two frequent tokens that differ only in case."""
+    """Return two frequent tokens that differ only in case, or none."""
     if vocabulary is None or not len(vocabulary):
         return []
     folded = pc.utf8_lower(vocabulary.tokens)
@@ -492,7 +500,7 @@ def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
 
 
 def _suggest_normalization(numbers: Quantiles) -> str | None:
-    """Return the remedy for skewed numbers; None for others."""
+    """Return the remedy for skewed numbers; None for others and two clusters."""
     low, middle, high = ends = numbers.quantiles(np.array([0.01, 0.5, 0.99])) / 2
     if (ratio := _tail_ratio(ends)) <= _MIN_SKEW:
         return None
@@ -506,13 +514,17 @@ def _suggest_normalization(numbers: Quantiles) -> str | None:
 
 
 def _tail_ratio(ends: np.ndarray) -> float:
-    """Return the ratio of the longer tail to the shorter one."""
+    """Return the longer tail over the shorter; inf for one tail, 0 for none."""
     shorter, longer = sorted(np.diff(ends).tolist())
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
 
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
-    """Return the population stability index of each further split, and whether it is high and no chance."""
+    """Return drift from the first split, by further split.
+
+    That is its population stability index, and whether it is high and no chance. Splits that cannot be compared, such
+    as of positions, are left out.
+    """
     first, *others = by_split
     drift = {}
     for split in others:
@@ -525,7 +537,10 @@ def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tu
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return rows of two splits by class or decile of the first."""
+    """Return rows of two splits by class or decile of the first.
+
+    None for other measures, and for a split without values.
+    """
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
         bins = choose_bins(one, max(len(one), len(two)))

@@ -125,6 +125,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
 
 
 def _tiles(dataset: Dataset) -> Markup:
+    """Return a tile for each total: rows, features, bytes, files."""
     rows = sum(dataset.layout.rows.values())
     tiles = {
         "rows": f"{rows:,}",
@@ -138,6 +139,7 @@ def _tiles(dataset: Dataset) -> Markup:
 
 
 def _splits(dataset: Dataset) -> Markup:
+    """Return a table of the splits: rows, share, blocks, bytes."""
     layout, total_rows = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
     for name, entry in dataset.file_entries:
@@ -172,6 +174,7 @@ def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
 
 
 def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
+    """Return the first alerts as a list; nothing without alerts."""
     links, alerts = _links(findings), findings["alerts"]
     shown = [
         element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
@@ -212,9 +215,9 @@ def _small_bars(charts: Sequence[Chart]) -> Markup:
 
 
 def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """Return a heading and a table of the largest losses by share; [] without losses.
+    """Return a heading and a table of the largest losses.
 
-    Beyond `_MAX_LOSSES`, a note counts the rest.
+    [] without losses. Beyond `_MAX_LOSSES`, a note counts the rest.
     """
     shown = sorted(losses, key=lambda loss: -loss["share"])[:_MAX_LOSSES]
     rows = [["feature", "split", "cause", "cells", "share"]]
@@ -227,6 +230,7 @@ def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
 
 
 def _associations(findings: Mapping[str, Any]) -> list[Markup]:
+    """Return bars for the strongest pairs; nothing without pairs."""
     rows = [
         _bar_row(f"{truncate(one['first'])}, {truncate(one['second'])}", f"{strength:.2f}", one["measure"], strength)
         for one in findings["associations"][:_MAX_PAIRS]
@@ -326,6 +330,7 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
 
 
 def _sizes(dataset: Dataset) -> Markup:
+    """Return bars for the bytes of matrices, tables and other files."""
     folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
     tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
     stored = Counter[str]()
@@ -361,6 +366,7 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
+    """Return a note on the rows counted, and the media sampled."""
     sampled = [column.output.name for column in columns if choose_reporter(column).measure is None]
     text = "All rows of all splits were counted, as encoded."
     if sampled:

@@ -246,6 +246,7 @@ class ColumnReporter(NamedTuple):
 
 
 def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Chart]:
+    """Return a histogram, and a table of mean, std, quartiles and zeros."""
     format_number, _ = make_formatter([one.values() for one in by_split.values()])
     rows = [["", *by_split]]
     rows.append(["mean", *(format_number(findings.compute_mean(one)) for one in by_split.values())])
@@ -271,6 +272,7 @@ def _show_tokens(
     *,
     share_of_rows: bool = False,
 ) -> list[Chart]:
+    """Return bars of frequent tokens but specials, and lengths of rows."""
     specials = column.vocabulary.specials
     hidden_ids = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
     counts = {split: one.counts.copy() for split, one in by_split.items()}
@@ -285,6 +287,7 @@ def _show_tokens(
 
 
 def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart]:
+    """Return histograms of days, weekdays, and hours if they differ."""
     charts = [
         bin_dates("Dates", {split: one.days for split, one in by_split.items()}),
         bin_classes("Days of the week", {split: one.weekdays for split, one in by_split.items()}, _WEEKDAYS),
@@ -296,6 +299,7 @@ def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart
 
 
 def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Chart]:
+    """Return bars of resolutions and of base cells."""
     resolutions = {split: one.resolutions for split, one in by_split.items()}
     cells = {split: one.base_cells for split, one in by_split.items()}
     return [
@@ -305,6 +309,7 @@ def _show_h3_cells(column: Column, by_split: Mapping[str, H3Tally]) -> list[Char
 
 
 def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> list[Chart]:
+    """Return a table of means and extremes, and means by position."""
     first = next(iter(by_split.values()))
     rows = [["", *by_split]]
     rows.append(["smallest", *(format_number(one.range.min) for one in by_split.values())])

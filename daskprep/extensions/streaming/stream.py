@@ -54,8 +54,7 @@ class Stream(BatchIterator):
 
     Created by `Preprocessor.stream`. An epoch yields every row exactly once, in an order that depends on seed, epoch,
     window and the rows of the partitions. The global batches are the same for any number of ranks, on threads or a
-    cluster, in whatever order partitions arrive. One iteration yields `epochs` epochs, and the next iteration the
-    epochs after them.
+    cluster, in whatever order partitions arrive. An iteration yields `epochs` epochs, the next one those after them.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """Windows of a stream: the order of rows in them, and encoded rows in memory, within a limit.
 
-Partitions are permuted, and rows are permuted within windows of partitions. Partitions fill a window in their order of
-arrival.
+Partitions are permuted, and rows are permuted within windows of partitions. They fill a window in order of arrival.
 """
 
 from __future__ import annotations

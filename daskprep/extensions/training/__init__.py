@@ -1,7 +1,6 @@
 """The loaders of a training run, by name, for training, validation, test and prediction.
 
-In: a configuration, or a dataset with options of loaders. Out: loaders and examples, on each rank. A run has the state
-of its training loader.
+In: a configuration, or a dataset with options. Out: loaders and examples by rank. A run has its loader's state.
 """
 
 from daskprep.extensions.training.batches import Batches

@@ -70,7 +70,7 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        """Start to count an iteration after `yielded` batches."""
+        """Start to count an iteration after `yielded` batches; drop snapshots."""
         # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
@@ -117,6 +117,7 @@ class Batches:
             self._is_over = True
 
     def _take_snapshot(self) -> _Snapshot:
+        """Return a copy of the present state, and the batches consumed by now."""
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
             state["given"] = self._yielded
@@ -132,9 +133,9 @@ class Batches:
         self.source.set_epoch(epoch)
 
     def state_dict(self, *, ended: bool = False, ahead: int = 0) -> dict[str, Any]:
-        """Return the state after the last batch that the trainer consumed.
+        """Return the state after the last batch a trainer consumed.
 
-        If it has `ended` the iteration and consumed all batches, the next epoch follows; it prefetches `ahead` batches.
+        If it `ended` the iteration and consumed all batches, the next epoch follows; it prefetches `ahead` batches.
         """
         if not self._yielded_since_resume:
             return self._take_snapshot().state
@@ -144,7 +145,7 @@ class Batches:
         return {**state, "next_epoch": self.epoch + 1} if ended and not pending else state
 
     def _count_pending(self, ahead: int) -> int:
-        """Return the number of batches that the trainer has not consumed.
+        """Return the number of batches the trainer has not consumed.
 
         Lightning's counter continues from a checkpoint, which may be loaded after a batch was fetched. So it is read
         when a batch is yielded, and only the increase since then is used.

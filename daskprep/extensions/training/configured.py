@@ -24,7 +24,10 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers as dicts of parameters, with functions."""
+    """Return managers as dicts of parameters.
+
+    They have functions in place of names. Managers with equal `data` share one function.
+    """
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:
@@ -50,7 +53,10 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Return the Packing or function of a mapping, or the value."""
+    """Return the Packing or the function of a mapping.
+
+    Other values are returned unchanged. ConfigError for other mappings.
+    """
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:
@@ -71,7 +77,10 @@ def _digest(text: str) -> str:
 def _build_data(
     spec: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
-    """Return a function that opens or writes a dataset."""
+    """Return a function that opens or writes a dataset.
+
+    ConfigError for unknown keys. Written datasets are in `folder`, named by a digest of `key`.
+    """
     if "function" in spec:
         return cast("Callable[[], Any]", _build("data", spec, allowed))
     kind = next((name for name in spec if name in _OPTIONS), "")
@@ -142,6 +151,7 @@ def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., An
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
+    """Raise ConfigError unless a name is allowed, or in an allowed package."""
     check_function_name(option, name)
     if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):
         raise ConfigError(

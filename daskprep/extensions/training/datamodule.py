@@ -49,8 +49,7 @@ class DataModule:
         Functions that may be specified by name: dotted names, or prefixes that end with a dot, ``"mypackage."``.
         Nothing else is imported.
     overfit_batches : int or None
-        Yield only this many batches in each epoch, unshuffled, in training and validation, to check that a model can
-        overfit them.
+        Yield only this many batches per epoch, unshuffled, in training and validation, to check that a model overfits.
     rank, world_size : int or None
         Share of each batch for this process (DDP). None: taken from torch.distributed if it runs, otherwise 0 of 1.
 
@@ -151,13 +150,13 @@ class DataModule:
                 yield role, name, manager
 
     def _managers_of(self, role: str) -> dict[str, Manager]:
-        """Return the managers of a role, for its stage."""
+        """Return the managers of a role, for the stage last set up."""
         if role == "train":
             return self.managers["train"]
         return self._evaluation_managers(self._stage_by_role.get(role, STAGES_BY_ROLE[role][0]))
 
     def _evaluation_managers(self, stage: str) -> dict[str, Manager]:
-        """Return the managers of a stage, not of training."""
+        """Return the managers of a stage but training's; ConfigError for a name twice."""
         managers: dict[str, Manager] = {}
         for role, name, manager in self._iterate_managers():
             if role == "train" or stage not in (manager.stages or STAGES_BY_ROLE[role]):
@@ -200,6 +199,7 @@ class DataModule:
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
+        """Return the batches of a manager; errors name the manager in a note."""
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _add_error_note(role, name):
@@ -241,11 +241,11 @@ class DataModule:
         return self.overfit_batches is not None
 
     def _counter(self) -> Callable[[], int] | None:
-        """Return a counter of batches that a trainer consumed."""
+        """Return a counter of the batches a trainer consumed; here None."""
         return None
 
     def _progress(self) -> dict[str, Any]:
-        """Return the arguments of `Batches.state_dict`."""
+        """Return the arguments of `Batches.state_dict`; here none."""
         return {}
 
     @property
@@ -253,6 +253,7 @@ class DataModule:
         return next(iter(self._opened_batches("train").values()))
 
     def _opened_batches(self, role: str) -> dict[str, Batches]:
+        """Return the batches of a role by name; ConfigError before `setup`."""
         if role not in self._opened:
             stages = " or ".join(f'setup("{stage}")' for stage in STAGES_BY_ROLE[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
@@ -294,7 +295,7 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Return a batch without some columns."""
+    """Return a batch without some columns; ConfigError if it lacks one."""
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:
@@ -304,7 +305,10 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    """Return managers by role and name."""
+    """Return managers by role and name, with all roles as keys.
+
+    ConfigError for none, unknown or repeated roles, and two for training.
+    """
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(

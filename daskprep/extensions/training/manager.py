@@ -50,6 +50,7 @@ def parse_stage(name: str) -> str:
 
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
+    """Return the name used here for a role or stage; ConfigError if unknown."""
     # Stages of Lightning are enum members.
     text = str(getattr(name, "value", name))
     name_in_package = spellings.get(text, text)
@@ -78,8 +79,7 @@ class Manager:
         Split of a dataset. None: "train", "validation" or "test", according to the role of the manager; for prediction,
         the only split of the dataset.
     stages : str, iterable of str or None
-        Stages in which it is opened: "fit", "validate", "test", "predict". None: according to its role; "val" means
-        "fit" and "validate".
+        Stages in which it is opened: "fit", "validate", "test", "predict". None: by role; "val": the first two.
     columns_to_remove : iterable of str
         Outputs to remove from batches, which never hold the columns of the source. Removed outputs are not read.
     example_processors : iterable of callable or str
@@ -187,6 +187,7 @@ class Manager:
         return self._make_loader(self._select_split(role, data), role, ranks, overfit=overfit)
 
     def _make_examples(self, data: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
+        """Return Examples of other data; ConfigError for options of datasets."""
         options = dict(self.options)
         seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and is_indexable(data))
         # Only training needs equal shares of ranks: its gradients are averaged with equal weights.
@@ -198,6 +199,10 @@ class Manager:
         return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _select_split(self, role: str, data: Any) -> Split:
+        """Return the split of the data, by default its role's.
+
+        ConfigError if it does not exist. A dataset with one split needs no name.
+        """
         if isinstance(data, Split):
             if self.split not in (None, data.name):
                 raise ConfigError(
@@ -255,6 +260,7 @@ class Manager:
         return [name for name in split.columns if name not in removed]
 
     def _check_left(self, split: Split, removed: Mapping[str, None], columns: str | Iterable[str]) -> None:
+        """Raise ConfigError if all columns are removed."""
         if removed.keys() >= set(_as_tuple(columns)) and not self.options.get("row_ids"):
             names = join_names(list(removed), _MAX_NAMES)
             raise ConfigError(

@@ -241,8 +241,7 @@ class ClusterExecutor(PartitionExecutor):
 def check_independent_partitions(source: Source, columns: Sequence[str]) -> None:
     """Raise ConfigError if partitions share tasks.
 
-    Requested one by one, these tasks would run several times, and a join or a shuffle returns rows in a different order
-    each time.
+    One by one, these tasks would run several times, and a join or a shuffle returns rows in another order each time.
     """
     frame = source.frame[list(columns)].optimize()
     graph, seen_tasks = dict(frame.__dask_graph__()), set[Any]()

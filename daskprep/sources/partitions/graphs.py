@@ -70,9 +70,8 @@ def partition_layer(
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task a partition, and the keys.
 
-    With `separate_tasks`, the tasks that read a Dask frame are not shared with later graphs: Dask would keep every
-    partition from its first use to its last. With `leading_columns`, results are frames, which get these columns and
-    the index of a Dask frame.
+    With `separate_tasks`, the tasks that read a Dask frame are not shared with later graphs: Dask would keep partitions
+    from first to last use. With `leading_columns`, results are frames that get these and the index of a Dask frame.
     """
     source, arguments = work.source, work.arguments
     wanted, layer = list(work.columns), Layer()

@@ -139,12 +139,12 @@ def map_reduce(
     checkpoint: Checkpoint | None = None,
     advance: Advance | None = None,
 ) -> tuple[list[Any], dict[Any, Any]]:
-    """Run a function over every partition, and merge by key; return small results too.
+    """Run a function over every partition, and merge by key.
 
-    The function returns a pair: a small result, and a mapping with a value for each of `keys`. ``merge(values)`` merges
-    up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)`` returns the value of the key, as
-    a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with each small result; without it, a
-    cluster sends only the finished values to this process, and the list of small results is empty.
+    Return small results too. The function returns a pair: a small result, and a mapping with a value for each of
+    `keys`. ``merge(values)`` merges up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)``
+    returns the value of the key, as a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with
+    each small result; without it, a cluster sends only the finished values here, and small results are empty.
     """
     merger = Merger(merge)
     if work.source.in_memory:

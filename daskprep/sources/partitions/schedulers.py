@@ -167,12 +167,7 @@ def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any
     """Return the results of a function on every worker that does not end meanwhile."""
     try:
         results = call_workers(
-            client,
-            _call_if_same_version,
-            _version(),
-            function,
-            *arguments,
-            seconds=_TIMEOUT_SECONDS,
+            client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
         )
     except TimeoutError as error:
         raise WorkerError(

@@ -1,7 +1,6 @@
 """Splits of rows into training, validation and test sets, or into folds.
 
-In: columns of a partition, and counts of others. Out: the split of each row, the same for any partitioning. `base` has
-the protocol.
+In: columns of a partition, and counts of others. Out: the split of each row, the same for any partitioning.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ class PartitionAssignment(Protocol):
 class Splitter(Parametrized, ABC):
     """Base class of splits, by the protocol in the module's docstring.
 
-    `shares` are the shares of train, validation and test, or of train and test. `seed`, an integer, changes the
-    random choice.
+    `shares` are the shares of train, validation and test, or of train and test. The integer `seed` changes the choice.
     """
 
     counts_rows: ClassVar[bool] = True  # whether `plan` needs the row counts of partitions

@@ -78,8 +78,7 @@ class KFold(_FoldSplitter):
         Column whose groups stay together: all rows of one value are in one fold.
     time : str or None
         Column of times: folds are periods, and the oldest rows are fold 0. Each fold is validated by a model trained on
-        all other periods, including later ones; `TimeSeriesSplit` trains on the past only. Not with `stratify` or
-        `group`.
+        all other periods, also later ones; `TimeSeriesSplit` trains on the past only. Not with `stratify` or `group`.
     fold : int or None
         The fold for validation, 0 to k - 1; the other folds are for training. None: each in turn.
     seed : int
@@ -240,8 +239,7 @@ class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
     datetime_format : str or None
         Format of strings in the codes of `strptime`. None: ISO 8601.
     gap : str, timedelta or None
-        Rows less than this duration before the first validation row are not trained on. A string has a unit, such as
-        "7 days".
+        Rows less than this duration before the first validation row are not trained on. Text has a unit, as "7 days".
     window : str, timedelta or None
         Rolling window: rows more than this duration before the first validation row are not trained on. None: an
         expanding window of all earlier rows.

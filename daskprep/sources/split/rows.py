@@ -135,8 +135,7 @@ class StratifiedSplit(Splitter):
     seed : int
         Seed of the random choice.
     on_small : {"error", "train"}
-        What to do if a class is too small for its splits: "error" raises an error, "train" warns and trains on all its
-        rows.
+        What to do if a class is too small for its splits: "error" raises one, "train" warns and trains on its rows.
 
     Examples
     --------
