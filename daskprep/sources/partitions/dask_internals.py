@@ -3,6 +3,7 @@
 - ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`, which Dask's specification of graphs describes. The
   tuples that they replace are deprecated.
 - ``dask._expr.LLGExpr``, the graph that a client sends: takes the token that Dask would otherwise compute.
+- ``Expr.simplify``, ``lower_completely`` and ``fuse`` of a frame: what ``optimize`` calls.
 - ``dask.base.get_scheduler``: the scheduler that ``compute`` would use.
 - ``dask.core.istask``: distinguishes tasks from values.
 - ``dask.local.get_async``: what ``compute`` calls with the `submit` of an executor.
@@ -42,6 +43,14 @@ Scheduler = Callable[..., Any]
 def avoid_tokenizing(graph: Any) -> Any:
     """Return a graph with a random token: Dask's would hash all arguments."""
     return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
+
+
+def optimize_frame(frame: Any) -> Any:
+    """Return a frame of the same partitions that reads the necessary columns alone.
+
+    ``frame.optimize()`` joins small partitions of Parquet files too, to a number that depends on the columns.
+    """
+    return type(frame)(frame.expr.simplify().lower_completely().simplify().fuse())
 
 
 def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:

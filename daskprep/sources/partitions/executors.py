@@ -23,6 +23,7 @@ from daskprep.sources.partitions.dask_internals import (
     TaskRef,
     avoid_tokenizing,
     find_upstream_tasks,
+    optimize_frame,
 )
 from daskprep.sources.partitions.graphs import Layer, Work, run_on_fragment, run_on_frame, unique_name
 from daskprep.sources.partitions.schedulers import active_client, worker_error
@@ -243,7 +244,7 @@ def check_independent_partitions(source: Source, columns: Sequence[str]) -> None
 
     One by one, these tasks would run several times, and a join or a shuffle returns rows in another order each time.
     """
-    frame = source.frame[list(columns)].optimize()
+    frame = optimize_frame(source.frame[list(columns)])
     graph, seen_tasks = dict(frame.__dask_graph__()), set[Any]()
     for key in frame.__dask_keys__():
         tasks = find_upstream_tasks(graph, key)
@@ -259,7 +260,7 @@ class _FrameGraph:
     """The optimized graph of a Dask frame, by partition."""
 
     def __init__(self, work: Work) -> None:
-        frame = work.source.frame[list(work.columns)].optimize()
+        frame = optimize_frame(work.source.frame[list(work.columns)])
         self._graph = dict(frame.__dask_graph__())
         self._keys = frame.__dask_keys__()
 

@@ -17,7 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from daskprep.errors import ConfigError
 from daskprep.sources import Source, table_from_pandas
-from daskprep.sources.partitions.dask_internals import DataNode, List, Task, TaskRef
+from daskprep.sources.partitions.dask_internals import DataNode, List, Task, TaskRef, optimize_frame
 from daskprep.storage.local_files import load_c_function
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def partition_layer(
     state = add_value(layer, f"state-{name}", work.shared)
     if source.is_dask:
         frame = source.frame[list(dict.fromkeys([*wanted, *(leading_columns or ())]))]
-        frame = (frame.map_partitions(identity) if separate_tasks else frame).optimize()
+        frame = optimize_frame(frame.map_partitions(identity) if separate_tasks else frame)
         layer.update(frame.__dask_graph__())
         run: Callable[..., Any] = (
             run_on_frame if leading_columns is None else functools.partial(_run_and_prepend, list(leading_columns))
