@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import dask
 import dask.threaded
+import numpy as np
 import pandas as pd
 import pytest
-from dask._task_spec import Task, TaskRef
+from dask._task_spec import DataNode, Task, TaskRef
 from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 from distributed.client import FutureCancelledError
@@ -163,17 +167,74 @@ def test_rows_lost_with_their_client_raise_worker_error():
         raise FutureCancelledError("sum", "lost dependencies")
 
 
-def test_scheduler_that_reports_references_counts_each_result_once():
-    """Ray's scheduler calls Dask's callbacks with references instead of results."""
-    reference = type("ObjectRef", (), {"__module__": "ray._raylet"})()
+def test_scheduler_that_reports_references_counts_each_result_once(monkeypatch):
+    """Ray's scheduler calls Dask's callbacks with references instead of results, and takes values apart."""
+    reference = type("ObjectRef", (), {"__module__": "ray"})()
 
     def get(graph: Any, keys: Any, **_: Any) -> list[Any]:
+        assert not any(isinstance(node, DataNode) for node in graph.values())
         for key in keys:
             for *_, posttask, _ in Callback.active:
                 posttask(key, reference, graph, None, None)
         return [dask.get(graph, key) for key in keys]
 
+    get.__module__ = "ray.util.dask.scheduler"
+    monkeypatch.setitem(
+        sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 3.0})
+    )
     counted: list[Any] = []
     with dask.config.set(scheduler=get):
         assert partitions.run_tasks("count", _wait, None, [0, 1], advance=counted.append) == [1, 1]
+        assert partitions.worker_threads() == (3, 3)
+        assert not partitions.is_in_process()
     assert counted == [1, 1]
+
+
+RAY = """
+import sys
+import dask, dask.dataframe, ray
+from ray.util.dask import ray_dask_get
+import daskprep as dp
+from daskprep.errors import ColumnError
+
+source, target = sys.argv[1:]
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+features = {"x": "number", "c": "category", "t": dp.TextComponents(size=2), "y": "number"}
+features["w"] = dp.Timeseries(column="x", window_size=3)
+prep = dp.Preprocessor(features, targets=["y"], split=dp.KFold(2, seed=0))
+threads = prep.fit_write(source, f"{target}/threads.dp")
+with dask.config.set(scheduler=ray_dask_get):
+    written = prep.fit_write(dp.read_files(source, partition_bytes=20_000), f"{target}/ray.dp", memory="1GB")
+    assert written.digest == threads.digest
+    lazy = prep.fit(source).encode(dask.dataframe.read_parquet(source))
+    assert lazy["c"].compute().shape == (4_000,)
+    assert sum(len(inputs["c"]) for inputs, _ in prep.stream(source, batch_size=100)) == 4_000
+    try:
+        dp.Preprocessor({"t": "number"}).fit_write(source, f"{target}/never.dp")
+    except ColumnError as error:
+        assert "t" in str(error) and "dog" in str(error), error
+    else:
+        raise AssertionError("no error")
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_passes_and_streams_run_on_ray(tmp_path):
+    """All passes write the bytes of threads on Ray's workers, within a memory limit, and raise the same errors."""
+    pytest.importorskip("ray")
+    rng = np.random.default_rng(0)
+    source = tmp_path / "rows"
+    source.mkdir()
+    for part in range(4):
+        columns = {
+            "x": rng.normal(size=1_000),
+            "c": rng.choice([*"abcdef"], 1_000),
+            "t": rng.choice(["a dog", "a cat"], 1_000),
+        }
+        pd.DataFrame(columns | {"y": rng.normal(size=1_000)}).to_parquet(source / f"{part}.parquet")
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", RAY, source, tmp_path], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]

@@ -43,7 +43,7 @@ class MemoryLimit:
         """Return the limit for the workers of the current scheduler."""
         processes, threads = partitions.worker_threads()
         # In addition to the workers of a cluster, count this process.
-        return cls(memory, parse_bytes(memory), processes + partitions.is_distributed(), threads)
+        return cls(memory, parse_bytes(memory), processes + (not partitions.is_in_process()), threads)
 
     @property
     def _process_bytes(self) -> int:

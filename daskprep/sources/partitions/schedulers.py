@@ -28,6 +28,7 @@ from daskprep.errors import ConfigError, DaskprepError, WorkerError, warn
 from daskprep.sources import estimate_bytes
 from daskprep.sources.partitions.dask_internals import (
     CPU_COUNT,
+    DataNode,
     Scheduler,
     Task,
     avoid_tokenizing,
@@ -36,6 +37,7 @@ from daskprep.sources.partitions.dask_internals import (
     find_executor,
     secede_while_waiting,
 )
+from daskprep.sources.partitions.graphs import identity
 from daskprep.sources.partitions.progress import show_processes
 
 # A healthy worker responds immediately; a worker that swaps may take long.
@@ -267,6 +269,10 @@ def worker_threads() -> tuple[int, int]:
         return len(threads), sum(threads.values())
     if get is dask.get:
         return 1, 1
+    if _is_of_ray(get):  # a process for each task
+        ray = sys.modules["ray"]
+        count = int(ray.cluster_resources().get("CPU", 1)) if ray.is_initialized() else CPU_COUNT
+        return count, count
     if (executor_and_size := find_executor(get)) is not None:
         executor, size = executor_and_size
         return (size if isinstance(executor, ProcessPoolExecutor) else 1), size
@@ -320,7 +326,7 @@ def compute(
             return _gather_as_completed(client, layer, keys, advance_once)
 
     def advance_if_here(key: Any, result: Any, *_: Any) -> None:
-        if not type(result).__module__.startswith("ray."):  # Ray calls callbacks with references to results
+        if not _is_of_ray(type(result)):  # Ray calls callbacks with references to results
             advance_once(key, result)
 
     with Callback(posttask=advance_if_here):
@@ -337,6 +343,9 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)
+    if _is_of_ray(get):  # it takes values apart, and fails at some: tasks return them instead
+        nodes = {key: node for key, node in layer.items() if isinstance(node, DataNode)}
+        layer = {**layer, **{key: Task(key, identity, node.value) for key, node in nodes.items()}}
     try:
         if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
             return list(get(layer, list(keys)))
@@ -405,6 +414,10 @@ def _warn_of_paused_workers(client: Any) -> Iterator[None]:
 def _client(get: Scheduler) -> Any:
     owner, distributed = getattr(get, "__self__", None), sys.modules.get("distributed")
     return owner if distributed is not None and isinstance(owner, distributed.Client) else None
+
+
+def _is_of_ray(function_or_type: Any) -> bool:
+    return getattr(function_or_type, "__module__", "").partition(".")[0] == "ray"
 
 
 def _pool_size(pool: Any) -> int | None:
