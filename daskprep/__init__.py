@@ -3,12 +3,10 @@
 Names are imported on first use, so that ``import daskprep`` is fast.
 """
 
-from __future__ import annotations
+import importlib as _importlib
+import typing as _typing
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from daskprep.dataset import Dataset, FoldedDataset, open_dataset
     from daskprep.dataset.loader import jagged
     from daskprep.dataset.loader.augment import CenterCrop, MeanSubtraction, Mirror, Normalize, RandomCrop
@@ -83,7 +81,7 @@ _HOMES = {
 }  # fmt: skip
 _HOME = {name: f"daskprep.{home}" for home, names in _HOMES.items() for name in names}
 
-_SUBMODULES = ("errors", "lightning", "nn", "serving", "testing")  # for users, imported by name
+_SUBMODULES = ("errors", "lightning", "nn", "serving", "testing")
 
 # A literal, because type checkers do not evaluate expressions.
 __all__ = [
@@ -96,20 +94,21 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # else type checkers would accept any name
+if not _typing.TYPE_CHECKING:  # else type checkers would accept any name
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> _typing.Any:
         """Import a public name at first access; raise AttributeError with a hint for unknown names."""
+        if name in _SUBMODULES:
+            return _importlib.import_module(f"daskprep.{name}")
         if name not in _HOME:
             from daskprep.errors import did_you_mean  # noqa: PLC0415 keeps ``import daskprep`` fast
 
-            hint = f" Import it first: import daskprep.{name}" if name in _SUBMODULES else did_you_mean(name, __all__)
-            hint = hint or " dir(daskprep) lists its names"
+            hint = did_you_mean(name, __all__) or " dir(daskprep) lists its names"
             raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{hint}")
-        value = getattr(importlib.import_module(_HOME[name]), name)
+        value = getattr(_importlib.import_module(_HOME[name]), name)
         globals()[name] = value
         return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted([*__all__, *_SUBMODULES, "__version__"])

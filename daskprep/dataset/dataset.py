@@ -47,6 +47,13 @@ def as_dataset(segments: Sequence[Segment], state: Segment | None = None) -> Dat
     return (FoldedDataset if segments[0].manifest.settings.get("folds") else Dataset)(segments, state)
 
 
+# What readers of files and writers of reports use: completion shows the other attributes.
+_FOR_TOOLS = frozenset((
+    "decoder", "description", "file_entries", "is_joined", "layout", "loss_counts", "manifests", "missing_counts",
+    "single_dataset_error", "state",
+))  # fmt: skip
+
+
 class Dataset(DatasetMethods, StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.
 
@@ -96,6 +103,9 @@ class Dataset(DatasetMethods, StoredDataset):
             if not hint or hasattr(type(self), name):
                 return object.__getattribute__(self, name)  # raises the original error, also of properties
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use dataset{hint}")
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _FOR_TOOLS]
 
     def __getitem__(self, split: str) -> Split:
         """Return a split by name; raise ConfigError for an unknown name or a split without rows."""

@@ -96,6 +96,12 @@ _NO_ROWS = np.empty(0, np.int64)
 _MAX_ROW_BYTES = 1_024  # larger table rows contain media bytes: caches are then named by the checksums of the tables
 
 
+# What loaders and reports use: completion shows the other attributes.
+_FOR_TOOLS = frozenset(
+    ("block", "block_reader", "block_row_counts", "is_local", "joined", "layout", "locate_block", "media")
+)
+
+
 class Split(SplitMethods):
     """The rows of one split, in their order on disk.
 
@@ -133,6 +139,9 @@ class Split(SplitMethods):
                 return object.__getattribute__(self, name)  # raises the original error, also of properties
             hint = did_you_mean(name, dir(type(self)))
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}.{hint}")
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _FOR_TOOLS]
 
     def __len__(self) -> int:
         return self.layout.rows[self.name]

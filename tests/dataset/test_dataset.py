@@ -131,3 +131,12 @@ def test_repr_html_escapes_names(write, tmp_path):
     assert "<script>" not in html
     assert "<b>" not in html
     assert "float32" in html
+
+
+def test_completion_shows_what_the_documentation_uses(dataset):
+    """Attributes of readers and reports exist, apart from those for users."""
+    for opened, hidden in ((dataset, {"manifests", "layout", "loss_counts"}), (dataset["train"], {"block", "layout"})):
+        assert all(hasattr(opened, name) for name in hidden)
+        assert hidden.isdisjoint(dir(opened))
+    assert {"report", "losses", "append", "delete", "datasets"} - set(dir(dataset)) == {"append"}
+    assert {"loader", "read", "head"} <= set(dir(dataset["train"]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,10 @@ def test_mypy_reports_each_typo_and_no_other_line(tmp_path: Path) -> None:
 
 
 def test_public_names_equal_dir() -> None:
-    import daskprep as dp
-
-    assert set(dir(dp)) == {*dp.__all__, "__version__"}
+    code = """
+import daskprep as dp
+modules = {"errors", "lightning", "nn", "serving", "testing"}
+assert set(dir(dp)) == {*dp.__all__, *modules, "__version__"}
+assert dp.nn.Inputs and dp.serving.Encoder
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
