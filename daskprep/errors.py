@@ -66,7 +66,7 @@ class RejectedValueError(DaskprepError, ValueError):
 
 
 class UnfilledCellError(RejectedValueError):
-    """Error for a missing value that no replacement was learned for."""
+    """Error for a missing value without a learned replacement."""
 
 
 class CheckError(DaskprepError, ValueError):

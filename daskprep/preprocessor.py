@@ -138,7 +138,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         scratch: str | None = None,
         sparse_output: bool = False,
     ) -> None:
-        """Store the parameters unchanged; `targets` may be inferred ones."""
+        """Store the parameters unchanged; `targets` may be inferred."""
         self.features = features
         self.style = style
         self.redundant = redundant
@@ -247,7 +247,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         """Return all inputs as one 2-D table, with a row per input row and columns as in `get_feature_names_out`.
 
         The result is a NumPy array for data in memory, and a lazy Dask array for Dask frames, paths and streams. After
-        `set_output`, it is a frame with column names, and with `sparse_output` a sparse matrix.
+        `set_output`, it is a frame with column names, and with `sparse_output` a sparse matrix. ConfigError without
+        inputs.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
@@ -311,7 +312,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         """Return a copy whose windows over past rows also have the rows of a frame, before all others.
 
         `encode`, `predict`, `write`, `append` and `stream` of the copy return or write only the rows that they get. Of
-        each group, the copy keeps the rows that windows need; `frame` may have more, in order of time.
+        each group, the copy keeps the rows that windows need; `frame` may have more, in order of time. ConfigError
+        without these.
 
         Examples
         --------
@@ -369,8 +371,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             The data, as for `fit`.
         path : str or path
-            Folder of the dataset, local or on a file system of fsspec, as ``s3://bucket/listings.dp``, without other
-            files.
+            Folder of the dataset, local or a URL for fsspec, as ``s3://bucket/listings.dp``, without other files.
         shuffle : bool, default False
             Whether to shuffle the rows of each split; use it if rows are sorted.
         seed : int, default 0
@@ -520,7 +521,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
                 ) from error
 
     def _as_rows(self, frame: Any) -> Any:
-        """Return new rows for `as_source`; raise ColumnError for an array without a column that an input reads."""
+        """Return an array as a frame, and a dict as one row; ColumnError for an array that lacks columns."""
         if not is_array(frame):
             return wrap_single_row(frame)
         rows, names = frame_of_array(frame, self), self.feature_names_in_.tolist()
@@ -535,7 +536,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return rows
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that `transform` returns."""
+        """Return the names of the columns of `transform`; ConfigError if one repeats."""
         check_is_fitted(self)
         owners: dict[str, str] = {}
         for name, feature in self._inputs.items():
@@ -567,7 +568,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def class_weights(self, name: str) -> NDArray[np.float32]:
         """Return a weight for each class of a `Category` or `Binary`, indexed by id, as `Dataset.class_weights` does.
 
-        Weights are computed from the rows of the fit, before balancing.
+        Weights are computed from the rows of the fit, before balancing. ConfigError if classes were not counted.
         """
         check_is_fitted(self)
         learned = self.learned_.get(name)
@@ -591,6 +592,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
 
     @property
     def _target_names(self) -> list[str]:
+        """Names of targets without repeats; or ConfigError."""
         targets = [self.targets] if isinstance(self.targets, str) else self.targets
         if not isinstance(targets, Iterable | None) or not all(isinstance(name, str) for name in targets or ()):
             raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
@@ -621,7 +623,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 
     def _validate_features(self) -> dict[str, Feature]:
-        """Return the features passed, or after a fit with "auto" the inferred ones, after checks."""
+        """Return the features passed, or after a fit with "auto" the inferred ones, checked; or ConfigError."""
         if self._is_auto:
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", fit infers the features: call fit first')

@@ -134,7 +134,7 @@ class _Trial:
 
 
 def _make_table(feature: Feature, column: Any) -> pa.Table:
-    """Return a table with the cells in each column to read."""
+    """Return a table with the cells in each column to read; ConfigError for unreadable ones."""
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
@@ -144,7 +144,7 @@ def _make_table(feature: Feature, column: Any) -> pa.Table:
 
 
 def _find_readable_table(feature: Feature) -> pa.Table:
-    """Return a table of the first generated column it can read."""
+    """Return the first generated table that it can read; or ConfigError."""
     for cells in _generate_columns():
         # Cells that a type cannot read raise one of these, or become missing, which `_make_table` refuses.
         with suppress(ValueError, TypeError, NotImplementedError):
@@ -223,6 +223,7 @@ def _check_merge(trial: _Trial) -> None:
 
 
 def _check_partitions(trial: _Trial) -> None:
+    """Raise _Violation if states or rows depend on partitions."""
     table = trial.table_with_missing
     empty = table.slice(0, 0)
     cuts = [
@@ -241,6 +242,7 @@ def _check_partitions(trial: _Trial) -> None:
 
 
 def _check_state(trial: _Trial) -> None:
+    """Raise _Violation if a state reads as another."""
     learned = trial.learn([trial.table_with_missing])
     read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     if read != learned:
@@ -264,6 +266,7 @@ def _check_decode(trial: _Trial) -> None:
 
 
 def _check_expand(trial: _Trial) -> None:
+    """Raise _Violation if rows expand otherwise than in a batch."""
     encoded = trial.encode([trial.table], trial.learned)
     for output, expand in make_expanders(trial.features, {_NAME: trial.learned}, encoded).items():
         expanded = expand(torch.from_numpy(encoded[output].copy()))
@@ -276,6 +279,7 @@ def _check_expand(trial: _Trial) -> None:
 
 
 def _check_transformer(trial: _Trial) -> None:
+    """Raise _Violation for another fit than scikit-learn's."""
     feature, frame = clone(trial.feature), trial.table.to_pandas()
     initial = feature.get_params(deep=False)
     if feature.fit(frame) is not feature:
@@ -315,6 +319,7 @@ def _split_rows(table: pa.Table, rows: int) -> list[pa.Table]:
 
 
 def _compare_learned(learned: Sequence[Learned]) -> None:
+    """Raise _Violation unless all states are equal."""
     first = learned[0].to_dict()
     for other in learned[1:]:
         if (state := other.to_dict()) != first:

@@ -27,7 +27,7 @@ def format_count(amount: int, noun: str, plural: str | None = None) -> str:
 
 
 def format_bytes(amount: float) -> str:
-    """Return a number of bytes in the unit with the shortest number.
+    """Return bytes in the unit with the shortest number.
 
     >>> format_bytes(1), format_bytes(1_234_000)
     ('1 byte', '1.2 MB')
@@ -71,7 +71,7 @@ def truncate(text: str, limit: int = _MAX_NAME_CHARACTERS) -> str:
 
 
 def quote(text: str, limit: int) -> str:
-    """Return the Python literal of a text, cut to `limit` characters."""
+    """Return the literal of a text, cut to `limit` characters."""
     return repr(text if len(text) <= limit else f"{text[: limit - 1]}…")
 
 

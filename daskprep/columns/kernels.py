@@ -108,7 +108,7 @@ def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None)
 
 
 def list_offsets(array: pa.Array) -> Codes:
-    """Return the offsets of the rows in ``array.flatten()``, from 0."""
+    """Return the offsets of rows in ``array.flatten()``, from 0."""
     if not array.null_count and pa.types.is_list(array.type):
         offsets: Codes = plain_values(array, np.int32, len(array) + 1)
         from_zero: Codes = offsets - offsets[0]
@@ -187,7 +187,7 @@ def find_non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
 
 
 def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
-    """Return the positions of the strings that contain a character."""
+    """Return the positions of strings that contain a character."""
     offsets, data = string_buffers(column)
     first, *rest = character.encode()
     index = np.flatnonzero(data == first)
@@ -287,7 +287,7 @@ def _letter_mask(raw: Bytes) -> Mask:
 
 
 def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
-    """Copy bytes; the ASCII letters in `letters` become lower case."""
+    """Copy bytes; ASCII letters in `letters` become lower case."""
     if letters is None:
         out[:] = raw
     else:  # multiplied, not shifted: NumPy has no vector code for shifts of bytes
@@ -505,7 +505,7 @@ def _fill_matrix(
 
 
 def _truncate(edges: Array, sizes: Array, kept_sizes: Array, values: Array, *, keeps_end: bool) -> Array:
-    """Return the first or the last `kept_sizes` values of each row."""
+    """Return the first or last `kept_sizes` values of each row."""
     cut = np.flatnonzero(sizes > kept_sizes)
     if not len(cut):
         return values

@@ -76,7 +76,8 @@ class SpecialSymbols:
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
-        `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own.
+        `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own. ConfigError for
+        symbols that lack a role.
         """
         if isinstance(special_symbols, Mapping):
             checked = {_check_role(name): symbol for name, symbol in special_symbols.items()}
@@ -162,6 +163,7 @@ def _assign_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
 
 
 def _check_role(name: str) -> Role:
+    """Raise ConfigError for an unknown role."""
     if name not in ROLES:
         known = ", ".join(ROLES)
         raise ConfigError(f"special_symbols has a role {name!r}: expected {known}.{did_you_mean(name, ROLES)}")
@@ -328,7 +330,7 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored."""
+        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored; CorruptDatasetError if invalid."""
         try:
             tokens = pa.array(data["idx2str"], pa.string())
             if "frequencies" in data:
@@ -411,7 +413,7 @@ class Vocabulary:
         return Vocabulary(pc.replace_with_mask(self.tokens, pa.array(renamed), texts), self.frequencies, self.specials)
 
     def starts_with(self, other: Vocabulary) -> bool:
-        """Return whether it starts with the tokens and counts of `other`."""
+        """Return whether it starts with tokens and counts of `other`."""
         return Vocabulary(self.tokens.slice(0, len(other)), self.frequencies[: len(other)], self.specials) == other
 
     @functools.cached_property
@@ -467,7 +469,7 @@ class TokenIndex:
 
 
 def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
-    """Sort hashes with row numbers as lower bits; return their mask."""
+    """Sort hashes with row numbers as low bits; return their mask."""
     row_mask = np.uint64((1 << len(hashes).bit_length()) - 1)
     sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
     sorted_hashes.sort()

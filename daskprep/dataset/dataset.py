@@ -303,7 +303,7 @@ class FoldedDataset(Dataset):
         return int(self.manifest.settings["folds"])
 
     def fold(self, number: int) -> Dataset:
-        """Return the dataset with this fold as validation split, encoded by the fitted state of the other folds."""
+        """Return the dataset with this fold for validation, encoded by the state of other folds; or ConfigError."""
         if number not in range(self.folds):
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
         name = f"{FOLD_PREFIX}{int(number)}"

@@ -404,7 +404,7 @@ class PreprocessorMethods:
         return cls(**read_config(config))
 
     def to_config(self: Any) -> dict[str, Any]:
-        """Return the Ludwig-style configuration that `from_config` reads."""
+        """Return the configuration that `from_config` reads."""
         from daskprep.columns.parametrized import to_json_value
         from daskprep.extensions.config import write_config
 

@@ -85,7 +85,7 @@ def open_dataset(
 
 
 def open_folder(root: Folder, base_dir: str | None, version: int | None = None, *, trusted: bool) -> Dataset:
-    """Open the dataset in the folder `root` with its appended parts, as `open_dataset`."""
+    """Open the dataset in the folder `root` with its appended parts; ConfigError for an unknown version."""
     listed = read_versions(root)
     first = open_segment(root, base_dir, trusted=trusted, digest=listed.digests[0] if listed else None)
     versions = listed

@@ -76,7 +76,7 @@ def check_seed(seed: object) -> int:
 
 
 def parse_bytes(memory: str | int, option: str = "memory") -> int:
-    """Return bytes from text like "2GB" or "500 MiB", or an integer; `option` is the parameter's name in errors."""
+    """Return bytes from text like "2GB" or "500 MiB", or an integer; `option` names it in errors; or ConfigError."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
@@ -131,7 +131,7 @@ class WriteOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Values of `WriteOptions`, and the folder for temporary files."""
+    """Values of `WriteOptions`, and folder for temporary files."""
 
     shuffle: bool = False
     seed: int = 0
@@ -147,7 +147,7 @@ class Options:
     scratch: str | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for the first option with an invalid value."""
+        """Raise ConfigError for the first option that is invalid."""
         Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
         Progress(self.progress)
         is_local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)

@@ -52,7 +52,7 @@ def encode_deleted(parts: Sequence[HiddenRows]) -> tuple[str, bytes]:
 
 
 def read_deleted(root: Folder, name: str | None, parts: int) -> list[HiddenRows]:
-    """Return the deleted rows of each part, as `encode_deleted` stored them; name None: no rows are deleted."""
+    """Return the deleted rows of each part; none for name None, CorruptDatasetError if altered."""
     hidden: list[dict[str, Integers]] = [{} for _ in range(parts)]
     if name is None:
         return list(hidden)
@@ -140,7 +140,7 @@ class Segment:
         return None if self.hidden else self.manifest.loss_counts()
 
     def rejects(self) -> pa.Table:
-        """Return the rows that could not be used, as `Dataset.rejects`."""
+        """Return the rows that could not be used, as `Dataset.rejects`; or CorruptDatasetError."""
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
         try:

@@ -55,7 +55,8 @@ BlockSelection: TypeAlias = tuple[int, slice | Integers, slice | Integers]
 def resolve_rows(index: Any, rows: int, label: str) -> RowSelection:
     """Return the positions that an index selects from `rows` rows, as in NumPy; `label` names the split in errors.
 
-    The index is a slice, a sequence of positions (negative ones count from the end), or a boolean mask.
+    The index is a slice, a sequence of positions (negative ones count from the end), or a boolean mask. IndexError for
+    positions out of range, ConfigError for other indexes.
     """
     if isinstance(index, slice) and all(hasattr(bound, "__index__") for bound in (index.start, index.stop) if bound):
         selected = range(rows)[index]
@@ -217,7 +218,7 @@ class Split(SplitMethods):
         return self.output(output).shape
 
     def num_embeddings(self, output: str) -> int:
-        """Return the number of rows of an embedding for an output's ids."""
+        """Return the rows of an embedding for an output's ids."""
         _, learned = self.dataset._find_learned(name := self.output(output).name)
         return getattr(learned, "num_embeddings", 0) or len(self.dataset.vocabulary(name))
 
@@ -298,7 +299,7 @@ class Split(SplitMethods):
         return range(int(moved[0]), int(moved[-1]) + 1) if is_range else moved
 
     def _fill_stored(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write selected stored rows of a single segment into `arrays`."""
+        """Write selected stored rows of one segment into `arrays`."""
         folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
@@ -369,7 +370,7 @@ class Split(SplitMethods):
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def _read_batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
-        """Return a block as an Arrow batch with the columns of the schema."""
+        """Return a block as an Arrow batch of the schema's columns."""
         outputs = [self.output(output.name) for output in outputs]
         rows = self.layout.block_range(self.name, block)
         table_outputs = [output for output in outputs if output.is_scalar or output.stores_cells]
@@ -382,7 +383,7 @@ class Split(SplitMethods):
         return pa.record_batch([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
     def head(self, n: int = 5) -> pd.DataFrame:
-        """Return the first rows as human-readable values."""
+        """Return the first rows as human-readable values; ConfigError for n below 0."""
         if not is_integer(n) or n < 0:
             raise ConfigError(f"head: n={n!r}: expected a number of rows from 0")
         return self.dataset.decode(self.read(stop=n))
@@ -393,7 +394,7 @@ class Split(SplitMethods):
 
     @property
     def arrays(self) -> zarr.Group:
-        """The non-scalar outputs, as a read-only Zarr group."""
+        """The non-scalar outputs, as a read-only Zarr group; ConfigError after `delete` or `append`."""
         if len(self.dataset.segments) > 1:
             raise self.dataset.single_dataset_error("arrays")
         if len(self._hidden):
@@ -473,7 +474,7 @@ class Split(SplitMethods):
     # -- blocks
 
     def block_reader(self, output: str) -> BlockReader:
-        """Return the reader of the blocks of an output, for `read_block`."""
+        """Return the reader of an output's blocks, for `read_block`."""
         layout = self.layout
         return BlockReader(self.dataset.files.folder, self.output(output), layout.block_rows, layout.compression)
 

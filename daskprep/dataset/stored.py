@@ -330,7 +330,7 @@ class StoredDataset:
         return read_targets(self.metadata, self.features)
 
     def vocabulary(self, feature: str) -> Vocabulary:
-        """Return the vocabulary (tokens and ids) of a feature, or of one of its outputs if it has several."""
+        """Return the vocabulary (tokens and ids) of a feature or output; ConfigError without one."""
         owner, learned = self._find_learned(feature)
         vocabulary = getattr(learned, "vocabulary", None)
         if not isinstance(vocabulary, Vocabulary):

@@ -43,7 +43,7 @@ def check(
     workers: Workers,
     storage_options: Mapping[str, Any] | None,
 ) -> CheckResult:
-    """Return findings on new rows, as `Preprocessor.check` does."""
+    """Return findings on new rows, as `Preprocessor.check` does; ConfigError for an unknown `raise_on`."""
     check_is_fitted(prep)
     if raise_on not in (None, "error", "warning"):
         raise ConfigError(f'check: raise_on={raise_on!r}: expected "error", "warning" or None')

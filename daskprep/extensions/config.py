@@ -57,7 +57,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     """Return the arguments of a Preprocessor for a configuration.
 
     "features" maps names to features, inputs first; "targets" names the output features. Without a `split`, Ludwig's
-    default applies, `RandomSplit()`; ``split: null`` trains on all rows.
+    default applies, `RandomSplit()`; ``split: null`` trains on all rows. ConfigError for unknown keys, names that
+    repeat, and no features.
     """
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):
@@ -141,6 +142,7 @@ class _Section:
 
     @contextmanager
     def error_context(self, key: str, hint: str = "") -> Iterator[None]:
+        """Name the key in ConfigErrors, and add a hint."""
         try:
             yield
         except ConfigError as error:
@@ -190,6 +192,7 @@ def load_config(config: Any) -> Any:
 
 
 def _load(config: Any) -> Any:
+    """Return the content as `load_config`, of any depth."""
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""
@@ -220,7 +223,7 @@ def _load_file(path: str) -> Any:
 
 
 def _parse(text: str, kind: str, source_name: str) -> Any:
-    """Parse JSON or YAML; ConfigError with the line if it is invalid."""
+    """Parse JSON or YAML; ConfigError with the line if invalid."""
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
@@ -243,6 +246,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Return the node of a mapping; ValueError for repeated keys."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:

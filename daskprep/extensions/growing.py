@@ -61,7 +61,7 @@ def grow(
 def append(
     prep: Preprocessor, frame: Rows, path: str | os.PathLike[str], on_findings: OnFindings, options: WriteOptions
 ) -> Dataset:
-    """Add rows to the dataset at `path`, as `Preprocessor.append` does."""
+    """Add rows to the dataset at `path`, as `Preprocessor.append` does; ColumnError if the rows lack a feature."""
     check_is_fitted(prep)
     prep._check_one_fold("append")
     if on_findings not in ("warn", "raise", "ignore"):

@@ -69,7 +69,7 @@ Section = dict[str, Any]
 
 
 def upgrade_config(config: Mapping[str, Any]) -> tuple[Section, list[str]]:
-    """Return a copy of a configuration with current keys, and notes.
+    """Return a configuration of current keys, and notes.
 
     The notes name what is ignored or read differently. The functions below change the copy in place.
     """
@@ -94,7 +94,7 @@ def _copy_nested(value: Any, depth: int) -> Any:
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping at a path of keys, added if missing or None.
+    """Return the mapping at keys, added if missing or None.
 
     For any other value, an empty one is returned that is not added.
     """
@@ -122,7 +122,7 @@ def _iterate_parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
 
 
 def _is_unset(value: Any) -> bool:
-    """Return whether a value is false, or a mapping of such values."""
+    """Return whether a value is false, or a mapping of such."""
     return all(map(_is_unset, value.values())) if isinstance(value, Mapping) else not value
 
 

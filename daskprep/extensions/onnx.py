@@ -207,7 +207,7 @@ Encoded = tuple[Value, dict[str, Value]]
 
 
 def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
-    """Return the ONNX model of a Preprocessor's state."""
+    """Return the ONNX model of a Preprocessor's state; ConfigError for features that ONNX cannot encode."""
     features = state["features"]
     if isinstance(columns, str):
         raise ConfigError(f"columns={columns!r}: expected a list of names, such as [{columns!r}]")
@@ -233,7 +233,7 @@ def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
 
 
 def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the outputs of a feature, with missing cells imputed."""
+    """Return the outputs of a feature, with missing cells imputed; or _UnsupportedError."""
     build: Any = next((build for kind, build in _TYPES.items() if type(encoder) is kind), None)
     if encoder is None or build is None:
         tokenizer = feature["params"].get("tokenizer") if feature["type"] in ("set", "sequence", "text") else None
@@ -303,7 +303,7 @@ def _polynomial(coefficients: Sequence[float], values: Value) -> Value:
 
 
 def _interpolate(cells: Value, points: np.ndarray, results: np.ndarray) -> Value:
-    """Return interpolated results between the first and the last point."""
+    """Return interpolated results from the first to the last point; or _UnsupportedError."""
     steps, rises = np.diff(points), np.diff(results)
     with np.errstate(over="ignore"):
         slopes = np.divide(rises, steps, out=np.zeros(len(steps)), where=steps > 0)
@@ -398,7 +398,7 @@ def _binary(graph: Graph, encoder: BinaryRowEncoder) -> Encoded:
 
 
 def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value, Value, Value]:
-    """Return tokens and their ids as tables, and their number by text."""
+    """Return tokens and their ids as tables, and their number by text; or _UnsupportedError."""
     space, word = _characters(r"\s"), _characters(r"\w")
     patterns = {"space": f"[^{space}]+", "space_punct": f"[{word}]+|[^{word}{space}]", "characters": "(?s)."}
     tokenizer = encoder.params.tokenizer
@@ -413,7 +413,7 @@ def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value
 
 
 def _sequence(graph: Graph, encoder: SequenceRowEncoder) -> Encoded:
-    """Return where cells are missing, and their ids, cut and padded."""
+    """Return where cells are missing, and ids, cut and padded."""
     cells = graph.input(encoder.column, _TEXT)
     _, ids, count = _tokens(graph, encoder, cells)
     first = (count - encoder.max_tokens).apply("Max", 0) if encoder.keeps_end else count * 0

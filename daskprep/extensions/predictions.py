@@ -174,7 +174,10 @@ class ModelRun:
         return self(PartitionContext(), parse_columns(self.features, table), table).iloc[:0]
 
     def _predict_batch(self, arrays: Mapping[str, Any], start: int) -> dict[str, PredictionColumn]:
-        """Return the predictions for the batch that starts at row `start`; its images and audio are decoded now."""
+        """Return the predictions for the batch from row `start` on.
+
+        Its images and audio are decoded now. ConfigError if the model returns another number of rows.
+        """
         import torch  # noqa: PLC0415 it takes seconds to import
 
         from daskprep.dataset.loader.batches import make_expanders  # noqa: PLC0415 as above

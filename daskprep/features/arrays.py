@@ -197,7 +197,7 @@ def untabulate(
 
 
 def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the encoded arrays of one feature from its columns."""
+    """Return the encoded arrays of one feature from its columns; or ColumnError."""
     marks = {MISSING: columns[:, -1].astype(np.uint8)} if feature.missing_indicator else {}
     table = columns[:, : columns.shape[1] - len(marks)]
     if hasattr(feature, "tabulate"):
@@ -215,7 +215,7 @@ def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
-    """Return the names of the columns that `tabulate` creates."""
+    """Return the columns of `tabulate`: the outputs, "a_0", "a_1" for several, or the type's own."""
     indicators = [name + MISSING] * feature.missing_indicator
     if (own_names := getattr(feature, "tabulated_names", None)) is not None:
         return [*own_names(name, learned), *indicators]
@@ -232,7 +232,7 @@ def _width(array: np.ndarray) -> int:
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Decode arrays by output to a frame."""
+    """Decode arrays by output to a frame; ConfigError for unknown outputs or unequal rows."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
             f'decode: expected a dict of arrays by output, such as {{"{next(iter(features))}": array}}, not a '

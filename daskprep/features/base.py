@@ -140,7 +140,7 @@ class Learned:
         return self
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
-        """Return this state with new tokens of `fresh`, and their counts.
+        """Return this state with new tokens of `fresh` and counts.
 
         `fresh` was learned from new rows. New tokens have ids behind the old ones, and all else stays. States without a
         vocabulary are returned unchanged.
@@ -232,7 +232,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @abstractmethod
     def learn(self, summary: SummaryT) -> LearnedT:
-        """Learn the fitted state from the summary of all training rows."""
+        """Learn the state from the summary of all training rows."""
 
     @abstractmethod
     def encode(self, parsed: pa.Array, learned: LearnedT) -> Encoded:
@@ -289,7 +289,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return losses["padded"]
 
     def _learned_losses(self, learned: LearnedT) -> Mapping[Loss, int]:
-        """Return by cause the number of such training cells, if counted."""
+        """Return by cause the number of training cells, if counted."""
         return {}
 
     def _configure_as_target(self) -> None:
@@ -499,7 +499,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return parsed
 
     def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the fill value for `parse_fill`: the most frequent cell."""
+        """Return the most frequent cell, for `parse_fill`; ConfigError for a mean."""
         if summary.cells is None:
             raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
         return summary.cells.top()
@@ -551,7 +551,7 @@ def count_in_order(learned: Any) -> dict[str, TrainingCounts]:
 
 
 def add_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
-    """Return a state with the counts of its column and the fill value."""
+    """Return a state with counts of its column and fill value."""
     return dataclasses.replace(
         learned,
         rows=summary.rows,
@@ -569,6 +569,7 @@ def add_deferred_rejects(
     """Add cells to a summary that only a full pass finds unreadable.
 
     `n_unreadable` is the number of cells, `samples` are some of their texts, and `why` is the reason for the message.
+    RejectedValueError with invalid="raise".
     """
     shown = [sample[:MAX_SAMPLE_CHARACTERS] for sample in samples[:MAX_SAMPLES]]
     if n_unreadable and feature.invalid == "raise":
@@ -588,7 +589,7 @@ def kind_with_article(feature: Contract) -> str:
 
 
 def all_outputs(feature: Contract) -> tuple[str, ...]:
-    """Return the outputs of a feature and of its missing indicator."""
+    """Return outputs of a feature and of its missing indicator."""
     return (*feature.outputs, MISSING) if feature.missing_indicator else feature.outputs
 
 
@@ -602,7 +603,7 @@ def check_arrow(feature: Contract, function: str, result: object, rows: int) -> 
 
 
 def describe_result(result: object) -> str:
-    """Return the type and shape of a function's result for messages."""
+    """Return type and shape of a function's result, for messages."""
     if isinstance(result, pa.Array | pa.ChunkedArray):
         return f"{len(result):,} rows of {result.type}"
     return f"{result.dtype} of shape {result.shape}" if isinstance(result, np.ndarray) else f"{type(result).__name__}"
@@ -673,6 +674,6 @@ def class_count(name: str, feature: Contract, learned: Learned) -> int:
 
 
 def rows_seen(feature: Contract, learned: Learned) -> int:
-    """Return the number of rows in which missing cells were counted."""
+    """Return the rows in which missing cells were counted."""
     # States saved by older versions lack `seen`; without a split or other dropping features, the sum is equal to it.
     return learned.seen or learned.rows + learned.missing * drops_missing(feature)

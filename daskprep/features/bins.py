@@ -29,7 +29,7 @@ def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float
 def learn_edges(
     bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
 ) -> np.ndarray:
-    """Return ascending bin edges: the passed ones, even or quantiles."""
+    """Return ascending bin edges: passed, even or quantiles."""
     if not isinstance(bins, int):
         return np.array(bins, np.float64)
     fractions = np.linspace(0.0, 1.0, bins + 1)
@@ -81,6 +81,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
 
     The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
     with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints of values or buckets.
+    ColumnError without rows.
     """
     check_classes(sum(isinstance(label, str) for label in sums.labels))
     if not len(sums.rows):

@@ -363,7 +363,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return learned.values(np.asarray(encoded, np.int64).ravel())
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
-        """Return ids, positions or one-hot columns, 2-D."""
+        """Return ids, positions or one-hot columns, 2-D; ColumnError if too many."""
         ids = encoded[""]
         if self.transform_to == "ids":
             return ids[:, None]
@@ -396,7 +396,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         )
 
     def untabulate(self, table: np.ndarray, learned: LearnedCategory) -> np.ndarray:
-        """Return the ids, 2-D, of the result of `tabulate`."""
+        """Return the ids, 2-D, of the result of `tabulate`; or ColumnError."""
         if self.transform_to == "ids":
             return table
         ids: np.ndarray = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>
@@ -444,8 +444,8 @@ def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the "ids" in order, and the "positions" of all ids.
 
-    The order is the parameter `order`, or else the order that the type of the data declares, or else the sorted values;
-    hash buckets follow.
+    The order is `order`, or else the order that the type of the data declares, or the sorted values; hash buckets
+    follow.
     """
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)

@@ -58,7 +58,7 @@ def column_error_context(name: str) -> Iterator[None]:
 
 
 def check_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
-    """Return the arrays of `encode` by output; ColumnError if wrong."""
+    """Return arrays of `encode` by output; ColumnError if wrong."""
     arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)
     outputs = feature.outputs
     if len(arrays) != len(outputs) or any(output not in arrays for output in outputs):
@@ -136,7 +136,7 @@ def check_same_layout(
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows in the dtypes of `encode`."""
+    """Return rows in the dtypes of `encode`; ColumnError for unequal rows."""
     limits = {output: Limits(*bounds) for output, bounds in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
         output: _check_decodable(feature, _to_array(encoded[output]), empty, limits.get(output))
@@ -225,14 +225,17 @@ def _round_to_shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray)
 
 
 def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
-    """Return decoded cells, null where `marks` indicate missing ones."""
+    """Return decoded cells, null where `marks` are set."""
     if marks is None or not marks.any():
         return decoded
     return decoded.take(pa.array(np.arange(len(decoded)), mask=marks.astype(bool)))
 
 
 def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
-    """Return an array in the dtype of `empty`; ColumnError for other shapes, or numbers beyond `limits`."""
+    """Return integers in the dtype of `empty`, and floats unchanged.
+
+    ColumnError for other types or shapes, and integers beyond `limits`.
+    """
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):
@@ -262,6 +265,7 @@ def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, li
 
 
 def _to_array(value: Any) -> np.ndarray:
+    """Return an array of a list or array, or raise ColumnError."""
     try:
         return as_array(value)
     except ValueError as error:  # a ragged list

@@ -205,7 +205,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return make_list_array(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
 
     def _parse_timestamps(self, column: pa.Array) -> pa.Array:
-        """Return cells as local timestamps in microseconds."""
+        """Return cells as local timestamps in microseconds; or ColumnError."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self._parse_timestamps(column.dictionary).take(column.indices)
@@ -515,7 +515,7 @@ def _group_by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes
 
 
 def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return cells of one shape as dates, and a mask of invalid ones."""
+    """Return cells of one shape as dates, and a mask of others."""
     digits = cells - np.uint8(48)
     pairs = digits * np.uint8(10)  # at each position, the number that this digit and the next one form
     pairs.reshape(-1)[:-1] += digits.reshape(-1)[1:]

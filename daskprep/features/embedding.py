@@ -125,6 +125,7 @@ class Embedding(Feature[Summary, LearnedVector]):
         return out
 
     def _call(self, values: Sequence[Value]) -> np.ndarray:
+        """Return a finite vector per value, or raise ColumnError."""
         function = import_function("function", check_function_name("function", self.function))
         try:
             result: np.ndarray = np.asarray(function(values), np.float32)

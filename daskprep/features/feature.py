@@ -30,6 +30,8 @@ class FrameOutput(Estimator):
     def set_output(self, *, transform: Container | None = None) -> Self:
         """Set the container that `transform` returns.
 
+        ConfigError for others.
+
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
@@ -58,6 +60,7 @@ class FrameOutput(Estimator):
         """Return human-readable values for the result of `transform`.
 
         As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without a missing indicator.
+        ConfigError for lazy arrays.
         """
         from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import
 
@@ -197,7 +200,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput):
         return as_source(with_y({type(self).__name__: self}, as_frame(self, X), y))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that `transform` returns."""
+        """Return the names of the columns of `transform`; ValueError if input_features differ."""
         check_is_fitted(self)
         names = list(self.learned_)
         if input_features is not None:

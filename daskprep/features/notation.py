@@ -137,7 +137,7 @@ def parse_column_notation(column: pa.Array, notation: Notation) -> pa.Array:
 
 
 def parse_notation(texts: pa.Array, notation: Notation | None) -> pa.Array:
-    """Return texts as doubles: plain numbers, and those in a notation."""
+    """Return texts as doubles: plain, and in a notation."""
     if notation is None:
         return as_numbers(texts)
     numbers = parse_strict_notation(texts, notation)

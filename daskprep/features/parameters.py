@@ -35,7 +35,7 @@ def default_of(cls: type[Any], name: str) -> Any:
 
 
 def check_parameters(owner: object) -> None:
-    """Raise ConfigError for a value that does not fit its annotation."""
+    """Raise ConfigError for a value unlike its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
         if not is_valid_utf8(value):

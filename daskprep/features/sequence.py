@@ -282,7 +282,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return encoded
 
     def _lookup(self, parsed: pa.Array, learned: LearnedSequence) -> tuple[kernels.TokenCodes, np.ndarray]:
-        """Return the tokens or subwords of rows, and the id of each code."""
+        """Return tokens or subwords of rows, and the id of each code."""
         lists = token_lists(parsed)
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return lists, learned.vocabulary.ids(lists.values)
@@ -396,6 +396,7 @@ class LearnedText(Learned):
         return self.char.extends(other.char) and Learned.extends(first, other)
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
+        """Return the state with tokens renamed in both levels and the fill value."""
         word, char = ({"": lost.get(output, np.zeros(0, np.int64))} for output in ("_word", "_char"))
         fill = self.fill_value
         if isinstance(fill, Mapping):

@@ -193,6 +193,7 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         )
 
     def _check_learned(self, learned: LearnedTextComponents) -> None:
+        """Raise ValueError for other than `size` components."""
         if learned.directions.size != len(learned.grams) * self.size:
             raise ValueError(f"the fitted state has {learned.directions.shape[1]} components, but size={self.size}")
         _make_projection(self, learned)

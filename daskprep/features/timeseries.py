@@ -62,7 +62,7 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
 
     A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
     series become `padding_value`. A value with other text or an infinite number cannot be read. With `window_size` or
-    `horizon`, each value is one number, and an encoded row is of the rows around it, across partitions.
+    `horizon`, each value is one number, and an encoded row has the numbers around it, across partitions.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
 
 
 def rows_with_repeats(lists: TokenCodes) -> np.ndarray:
-    """Return a mask of the rows that contain a token more than once."""
+    """Return a mask of rows that contain a token twice."""
     return np.diff(drop_repeats(lists)[0].rows) < np.diff(lists.rows)
 
 

@@ -21,7 +21,7 @@ Fitted: TypeAlias = tuple[dict[str, Feature], dict[str, Learned], tuple[str, ...
 
 
 def fitted_state(source: Source, targets: Iterable[str] | str | None) -> Fitted:
-    """Return features, fitted states and the names of targets."""
+    """Return features, fitted states and the names of targets; or ConfigError."""
     if isinstance(source, Dataset):
         features, learned, names = source.features, source.learned, source.targets
     elif isinstance(source, Preprocessor):
@@ -53,7 +53,7 @@ def column_of(batch: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def match_ids(name: str, old: Learned, new: Learned) -> tuple[Tensor, Tensor]:
-    """Return the old and the new ids of the tokens of both states."""
+    """Return the old and the new ids of the tokens of both states; ConfigError for other bins."""
     if any(getattr(old, one, None) != getattr(new, one, None) for one in ("edges", "buckets")):
         raise ConfigError(
             f'"{name}" has other bins or buckets than before: fit with the old edges, or create a new module'

@@ -262,7 +262,7 @@ class Inputs(torch.nn.Module):
 def _make_encoder(
     name: str, feature: Feature, learned: Any, example: Tensor, size: int | None, *, left: bool
 ) -> torch.nn.Module:
-    """Return the module for an output of these batches."""
+    """Return the module for an output of these batches; ConfigError if none fits."""
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
     if getattr(feature, "is_windowed", False):
         return _Window(shape.numel()) if getattr(feature, "padding_value", None) is None else _Numbers(shape.numel())

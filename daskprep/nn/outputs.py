@@ -44,7 +44,7 @@ class _Head(torch.nn.Linear):
             self.class_weights = new.class_weights.to(self.weight.device)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores, of shape (rows,) or (rows, scores)."""
+        """Return the scores, of shape (rows,) or (rows, scores); or ConfigError."""
         if hidden.shape[-1:] != (self.in_features,):
             raise ConfigError(
                 f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, in_features={self.in_features})"
@@ -192,7 +192,7 @@ class Outputs(torch.nn.Module):
             self.heads.append(head(in_features, decoder, source.class_weights(name) if is_weighted else None))
 
     def forward(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the predictions: logits, and numbers in encoded units."""
+        """Return predictions: logits, and numbers in encoded units."""
         return {name: head(hidden) for name, head in zip(self.names, self.heads, strict=True)}
 
     def losses(

@@ -76,7 +76,7 @@ class PartitionReader:
 
 
 def map_table(shared: tuple[Parser, Pass], context: PartitionContext, table: pa.Table) -> Any:
-    """Parse the table of a partition, and return the result of a pass."""
+    """Parse a partition's table, and return the result of a pass."""
     parser, one = shared
     return one.map(context, *parser.parse(one.features, one.columns, context.number, table))
 

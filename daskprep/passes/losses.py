@@ -31,7 +31,7 @@ _PHRASES = {"missing": "missing and imputed", "padded": "windows with padding"}
 
 
 class LeftOut(NamedTuple):
-    """The number of rows that each column left out, and of all rows."""
+    """The rows that each column left out, and of all rows."""
 
     columns: Mapping[str, int]
     total: int
@@ -120,8 +120,8 @@ def warn_about_losses(
 
     `rows` is the number of rows by split, and `call` returns the table, if there is one. `fitted`: the fit has seen the
     training rows, and has warned about their unreadable cells. `compared`: unknown values of other rows are compared
-    with the fit elsewhere. Hashing is what a parameter requests, and an unknown value is not lost if another feature of
-    its column has few.
+    with the fit elsewhere. Hashing is requested, and an unknown value is not lost if another feature of its column has
+    few.
     """
 
     def is_reported(cause: str, split: str) -> bool:

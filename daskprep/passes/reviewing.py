@@ -139,6 +139,7 @@ def review_rows(
     """Report differences of written rows; return the states.
 
     None: warn as `encode` does. Otherwise rows are appended: report all findings, and move the ranges of the states.
+    CheckError with on_findings="raise".
     """
     tallies = merge_tallies([one.tallies for one in census])
     if on_findings is None:

@@ -56,7 +56,7 @@ def scan_source(
 
     With `spill`, each row is read and parsed once: parsed rows, and `columns` of the source, are saved in this folder.
     They are read from there if training rows depend on a census, or for encoding. The folder `kept` has the results of
-    tasks that an interrupted call finished. Summaries spill to files below `scratch`.
+    tasks that an interrupted call finished. Summaries spill to files below `scratch`. ColumnError without rows.
     """
     split, fits_all, learned = plan.split, plan.fits_all, plan.learned
     columns = unparsed_columns(plan.features, split) if plan.columns is None else plan.columns

@@ -275,7 +275,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
 
 
 def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
-    """Return the feature of a saved state."""
+    """Return the feature of a saved state; CorruptDatasetError if invalid."""
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
             f'feature "{name}": no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
@@ -366,7 +366,7 @@ def read_state(path: str) -> dict[str, Any]:
 def open_parent_folder(path: str, *, follow_links: bool = False) -> tuple[Folder, str]:
     """Return the folder of a path or URL, and the file name in it.
 
-    With `follow_links`, files that are read from the folder may be links.
+    With `follow_links`, files that are read from the folder may be links. ConfigError without a name.
     """
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
@@ -450,7 +450,7 @@ def _extract_vocabularies(
 
 
 def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Vocabulary]]:
-    """Yield the vocabularies in a state, each with its path of keys."""
+    """Yield the vocabularies in a state with their path of keys."""
     if not isinstance(value, Mapping):
         return
     if isinstance(value.get("vocabulary"), Vocabulary):

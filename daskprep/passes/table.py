@@ -93,7 +93,7 @@ class UnreadableCells:
         return cls(rows, pa.array([str(_replace_nan(cell)) for cell in cells.to_pylist()], pa.string()))
 
     def take(self, rows: np.ndarray) -> UnreadableCells:
-        """Return the unreadable cells of the rows with these row numbers."""
+        """Return the unreadable cells of rows with these numbers."""
         is_taken = np.isin(self.rows, rows)
         return UnreadableCells(self.rows[is_taken], self.texts.filter(pa.array(is_taken)))
 

@@ -54,7 +54,7 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
 
 
 def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
-    """Return the delivered types of columns (None: all) of a schema."""
+    """Return delivered types of columns (None: all) of a schema."""
     fields = schema if columns is None else [schema.field(name) for name in columns]
     return pa.schema([field.with_type(narrow_type(field.type)).with_nullable(True) for field in fields])
 

@@ -165,7 +165,7 @@ class Source:
         raise NotImplementedError(f"{type(self).__name__} has to define read_rows(partition, columns)")
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return the rows with mixed columns as `MIXED` structs."""
+        """Return rows with mixed columns as `MIXED` structs; ColumnError for another table."""
         self.require(columns)
         where = f"{type(self).__name__}.read_rows({partition}, ...)"
         result = self.read_rows(partition, list(columns) or self.columns[:1])
@@ -269,8 +269,7 @@ def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
 def content_key(value: Any) -> str | None:
     """Return a digest of an object and its module's source code.
 
-    None if its pickle is not stable: sets of text differ by process, and cloudpickle numbers a script's classes at
-    random.
+    None if its pickle is not stable: sets of text differ by process, as cloudpickle's numbers of a script's classes.
     """
     try:
         data, again = (bytes(cloudpickle.dumps(value)) for _ in range(2))
@@ -291,7 +290,7 @@ def content_key(value: Any) -> str | None:
 
 
 def table_without_columns(rows: int) -> pa.Table:
-    """Return a table without columns that keeps its number of rows."""
+    """Return a table without columns that keeps its rows."""
     return pa.table({"": pa.nulls(rows)}).select([])
 
 

@@ -103,7 +103,7 @@ def _float_names(values: pa.Array) -> pa.Array:
 def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     """Return the class code of every row, and the distinct class names by code.
 
-    Some names may have no row. Null names missing values.
+    Some names may have no row. Null names missing values. ColumnError for nested types.
     """
     cells = find_column(table, column)
     kind = cells.type
@@ -167,6 +167,7 @@ def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCount
 
 
 def _check_class_count(column: str, classes: int) -> None:
+    """Raise ColumnError beyond MAX_CLASSES."""
     if classes > MAX_CLASSES:
         raise ColumnError(
             f'Column "{column}" has more than {MAX_CLASSES:,} classes, too many to count each. Use a '

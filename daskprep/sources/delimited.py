@@ -158,7 +158,10 @@ def _safe_block_size(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedFragment]:
-    """Return fragments of a file of about `partition_bytes`, cut between records, with the detected dialect."""
+    """Return fragments of a file of about `partition_bytes`, cut between records.
+
+    They have the detected dialect. Raise an error for a quote that is not closed.
+    """
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _read_head(text, dialect, nbytes)
         head_text = text.decode_head(head[start:])
@@ -196,7 +199,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
-    """Return column names of the first record; with header=None `names` or "column_0", "column_1", ..."""
+    """Return the names in the first record; with header=None `names` or "column_0", "column_1", ; or ConfigError."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
@@ -222,7 +225,7 @@ def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dia
 
 
 def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
-    """Return why a header looks like a row or lacks a name, or None."""
+    """Return why a header looks like a row or lacks names, or None."""
     head, _, start = _read_head(text, dialect, _HEAD_BYTES)
     rows = _first_rows(text.decode_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []

@@ -78,7 +78,7 @@ class PandasSource(Source):
         return content_record(self) if _MEDIA_KINDS.isdisjoint(self._kinds.values()) else None
 
     def sample(self, columns: Sequence[str], max_rows: int) -> pa.Table:
-        """Return these columns of every n-th row, at most `max_rows` rows."""
+        """Return columns of every n-th row, at most `max_rows`."""
         self.require(columns)
         step = -(-max(len(self.frame), 1) // max_rows)
         rows = self.frame.iloc[::step]
@@ -239,7 +239,7 @@ def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, r
 
 
 def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
-    """Return Arrow data in memory as a table; None for streams and other data."""
+    """Return Arrow data in memory as a table; None for streams and others; or ColumnError."""
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     # DuckDB's relations have a length too, but computing it runs the query.
@@ -280,7 +280,7 @@ def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return a frame with a row for each dict; None for absent keys."""
+    """Return a frame of a row per dict; None for absent keys."""
     names = dict.fromkeys(name for row in rows for name in row)
     return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
 

@@ -80,6 +80,7 @@ class File:
             )
 
     def open(self, **options: Any) -> Any:
+        """Return the file, memory-mapped if local; `options` are for others."""
         if self.is_local:
             return pa.memory_map(self.path)
         handle = call_with_retries(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
@@ -236,7 +237,7 @@ def _absent_path_error(filesystem: Any, path: str, user_path: str) -> ConfigErro
 
 
 def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: str) -> File:
-    """Return a listed file, with columns from folders below `base`."""
+    """Return a listed file, with columns from folders below `base`; ConfigError for pipes."""
     path: str = info["name"]
     inner_folders = path[len(base) :].split("/")[:-1] if base and path.startswith(base) else []
     pairs = (part.partition("=") for part in inner_folders if "=" in part)

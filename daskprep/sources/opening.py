@@ -120,7 +120,7 @@ def get_splits(frame: Any) -> Mapping[str, Any]:
 def combine_splits(
     frames: Mapping[str, Any], columns: Iterable[str] | None, open_source: Callable[..., Source]
 ) -> Source:
-    """Return a source of all splits, with a column "split"; ``open_source(frame, columns)`` opens one."""
+    """Return a source of splits, with a column "split"; ``open_source(frame, columns)`` opens one; or ConfigError."""
     for name in frames:
         if name not in SPLITS:
             raise ConfigError(f"no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}")
@@ -290,6 +290,8 @@ def as_source(
 ) -> Source:
     """Return a source of the rows of a frame or of files.
 
+    ConfigError for other data.
+
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, Arrow data, Hugging Face dataset, dict, list of dicts, Source, path or paths
@@ -298,7 +300,7 @@ def as_source(
     columns : iterable of str, optional
         The columns that will be read. Others may then have any type, and do not count towards `partition_bytes`.
     partition_bytes : int
-        Maximum bytes of a partition in memory, two fifths for a stream, unless a row group or record is larger. Not for
+        Maximum bytes of a partition in memory, 2/5 for a stream, unless a row group or record is larger. Not for
         frames.
     partitions : int, optional
         Minimum number of partitions of files and Hugging Face datasets.

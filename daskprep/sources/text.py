@@ -110,7 +110,7 @@ class TextFile:
                 yield block
 
     def line_number_at(self, position: int) -> int:
-        """Return the number of the line, from 1, that holds a position."""
+        """Return the number of the line, from 1, at a position."""
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
     def skip_byte_order_mark(self, head: bytes) -> int:

@@ -163,6 +163,7 @@ def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Ou
 
 
 def _check_size(output: Output, actual_bytes: int, expected_bytes: int) -> None:
+    """Raise CorruptDatasetError for another size."""
     if actual_bytes != expected_bytes:
         raise CorruptDatasetError(
             f'output "{output.name}": a chunk has {actual_bytes:,} bytes instead of {expected_bytes:,}: it was altered'
@@ -309,6 +310,7 @@ def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
 
     `tail` are the last `tail_bytes` bytes: the checksums of all chunks, the index, and its checksum. `nbytes` and
     `checksum`, from the manifest, are the size of the shard and the checksum of the tail before its end.
+    CorruptDatasetError if they differ.
     """
     view = byte_view(tail)
     sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")

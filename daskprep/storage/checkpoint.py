@@ -101,7 +101,7 @@ def serialize(value: Any) -> list[Buffer]:
 
 
 def deserialize(data: bytes) -> Any:
-    """Return the value that `serialize` of this release encoded."""
+    """Return the value that `serialize` of this release encoded; _NotCheckpointableError for others."""
     end = _HEADER_BYTES + int.from_bytes(data[:_HEADER_BYTES], "little")
     file_format, tree, *content = json.loads(data[_HEADER_BYTES:end])
     if file_format != FORMAT:
@@ -115,7 +115,7 @@ def deserialize(data: bytes) -> Any:
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
-    """Return a value as JSON values, with indexes of arrays."""
+    """Return a value as JSON values, with indexes of arrays; or _NotCheckpointableError."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

@@ -91,7 +91,7 @@ class Folder:
             return sum(map(append, buffers))
 
     def lock(self) -> AbstractContextManager[None]:
-        """Return a context manager that creates and locks a local folder."""
+        """Return a context that creates and locks a local folder."""
         return self.files.lock(self.path, self.url)
 
     def sync(self, names: Iterable[str], *, contents: bool = True, folders: bool = True) -> None:
@@ -127,7 +127,7 @@ class Folder:
 
     @contextmanager
     def open_reader(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Yield a function that fills a buffer from an offset."""
+        """Yield a function that fills a buffer from an offset, or raises EOFError."""
         with self.files.open_reader(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:

@@ -213,6 +213,7 @@ def join_starts(starts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64
 
 
 def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
+    """Raise ConfigError for invalid options, or too large blocks."""
     if compression not in get_args(Compression):
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
     is_integer = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
@@ -226,7 +227,7 @@ def _check_block_rows(compression: str, block_rows: int, widest: int) -> None:
 
 
 def _sort_splits(rows: Mapping[str, int]) -> dict[str, int]:
-    """Return the rows of nonempty splits in the order of SPLITS."""
+    """Return rows of nonempty splits in the order of SPLITS; ValueError for others."""
     if unknown := set(rows) - set(SPLITS):
         raise ValueError(f"unknown splits {sorted(unknown)}; the splits are {SPLITS}")
     return {split: rows[split] for split in SPLITS if rows.get(split, 0) > 0}

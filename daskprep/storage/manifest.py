@@ -233,7 +233,7 @@ class Versions:
         return cls(tuple(digests), tuple((number, None) for number in range(1, len(digests) + 1)))
 
     def to_bytes(self) -> bytes:
-        """Return the versions as JSON, in the older format if possible."""
+        """Return versions as JSON, in the older format if possible."""
         plain, with_states = _APPENDED_FORMATS
         body: dict[str, Any] = {"format": plain, "digests": list(self.digests)}
         if self != self.of_parts(self.digests):

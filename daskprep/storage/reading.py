@@ -44,6 +44,7 @@ class VersionFiles:
     entries: Mapping[str, FileEntry]
 
     def entry(self, name: str) -> FileEntry:
+        """Return the entry of a file in the manifest, or raise CorruptDatasetError."""
         if name not in self.entries:
             raise CorruptDatasetError(f"{self.folder.url}/{name} is needed and the manifest does not list it; {REMEDY}")
         return self.entries[name]
@@ -57,6 +58,7 @@ class VersionFiles:
         return data.to_pybytes()
 
     def check_size(self, name: str) -> None:
+        """Raise CorruptDatasetError for another size."""
         size, expected = self.folder.size(name), self.entry(name).bytes
         if size != expected:
             raise _wrong_size_error(self.folder, name, size, expected)
@@ -157,7 +159,7 @@ def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None
 
 
 def chunk_span(folder: Folder, block: BlockLocation) -> Span:
-    """Return the span of the chunk of a block in its file."""
+    """Return the span of the chunk of a block in its file; or CorruptDatasetError."""
     key = folder.url, block.file, block.entry
     spans: list[Span] = _indexes.get(key) or []
     if not spans and block.entry.slots is None:
@@ -195,7 +197,7 @@ def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> 
 
 
 def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) -> pa.Table:
-    """Return a table of outputs of a block, scalars or cells of media."""
+    """Return a table of outputs of a block, scalars or cells of media; or CorruptDatasetError."""
     requested = {
         one.name: CELL_TYPE if one.stores_cells else pa.from_numpy_dtype(np.dtype(one.dtype)) for one in outputs
     }
@@ -247,6 +249,7 @@ def _read_column_bytes(
 def _check_table(
     requested: Mapping[str, pa.DataType], rows: int, types: Mapping[str, pa.DataType], actual_rows: int
 ) -> None:
+    """Raise CorruptDatasetError for other types or rows."""
     # Parquet has no checksum for its footer, with the types of the columns.
     actual_types = {name: types[name] for name in requested if name in types}
     if actual_types != requested or actual_rows != rows:
@@ -300,6 +303,7 @@ for _renew in (_index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
 
 @contextmanager
 def _error_context(folder: Folder, name: str) -> Iterator[None]:
+    """Name the file in CorruptDatasetErrors."""
     try:
         yield
     except CorruptDatasetError as error:

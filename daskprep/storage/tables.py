@@ -99,7 +99,7 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
 def column_ranges(
     footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, max_gap: int
 ) -> list[tuple[int, int]]:
-    """Return the sorted and merged byte ranges of columns."""
+    """Return sorted and merged (start, stop) bytes of columns; CorruptDatasetError beyond `nbytes`."""
     ranges: list[tuple[int, int]] = []
     for row_group in map(footer.row_group, groups):
         for column in map(row_group.column, range(row_group.num_columns)):
@@ -169,6 +169,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _check_expansion(needed: int, limit: int) -> None:
+    """Raise CorruptDatasetError if a table decodes to too many bytes."""
     if needed > limit:
         raise CorruptDatasetError(
             f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and "
@@ -178,6 +179,7 @@ def _check_expansion(needed: int, limit: int) -> None:
 
 @contextmanager
 def _error_context() -> Iterator[None]:
+    """Turn errors of a table into CorruptDatasetErrors."""
     try:
         yield
     except MemoryError:  # Arrow's own is an ArrowException too

@@ -24,7 +24,8 @@ def cached_vectors(
 ) -> np.ndarray:
     """Return a row of `size` float32 for each distinct value, from the file at `path`.
 
-    ``compute(values)`` returns the rows of at most 512 values that it does not have, and they are stored.
+    ``compute(values)`` returns the rows of at most 512 values that it does not have, and they are stored. Or
+    StorageError.
     """
     out = np.empty((len(values), size), np.float32)
     try:

@@ -148,7 +148,7 @@ def parse_npy(source: pa.Buffer | bytes) -> np.ndarray:
 
 
 def _encode_npy(array: np.ndarray) -> _CellContent:
-    """Return an array that could be an image or audio as .npy."""
+    """Return an array that could be an image or audio as .npy; MediaError for other than numbers."""
     if array.dtype.kind not in "biuf":
         raise MediaError(f"it is an array of {array.dtype}: expected numbers")
     file = io.BytesIO()
@@ -272,6 +272,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _check_utf8(path: str) -> str:
+    """Raise MediaError for a path that is not UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError as error:
@@ -280,7 +281,7 @@ def _check_utf8(path: str) -> str:
 
 
 def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
-    """Return the content of a dict: bytes, array or path."""
+    """Return the content of a dict: bytes, array or path; MediaError for others."""
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _CellContent(data=bytes(data))
@@ -301,7 +302,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
-    """Return a PIL image or 3-dimensional array as PNG, or its path.
+    """Return a PIL image or 3-dimensional array as PNG or its path.
 
     Arrays of 1 or 2 dimensions, which could also be audio, are returned as .npy. An unchanged PIL image of a local file
     becomes its path. Tensors of 3 dimensions are channels first.
@@ -339,6 +340,7 @@ def is_pillow(value: object) -> bool:
 
 
 def _to_array(value: Any) -> np.ndarray:
+    """Return a tensor or list as an array, or raise MediaError."""
     try:
         return np.asarray(value.detach().cpu().numpy() if is_tensor(value) else value)
     except (TypeError, ValueError, RuntimeError) as error:

@@ -51,7 +51,7 @@ class CellType(Summary):
 
 @dataclass(frozen=True)
 class Rejects(Summary):
-    """Number of unreadable cells, and the first five distinct ones."""
+    """Number of unreadable cells, and first five distinct ones."""
 
     count: int = 0
     samples: tuple[tuple[int, str], ...] = ()

@@ -170,13 +170,6 @@ class Quantiles(Summary):
     With shift 0, a summary is `exact`: quantiles are equal to ``numpy.quantile``. Otherwise, values are assumed to be
     uniform within a bucket. A quantile is then in the same bucket as the true one. Its relative error is below
     2**(shift - 52), and the shift is at most 52. Magnitudes below 2**(shift - 1074) count as 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> halves = Quantiles.of(np.array([1.0, 3.0])) + Quantiles.of(np.array([2.0, 10.0]))
-    >>> halves.quantile(0.5)
-    2.5
     """
 
     # Buckets: integers in the order of the values, from the bits of the doubles without the last `shift` ones.

@@ -81,7 +81,7 @@ class TargetSums(Summary):
         return Quantiles(self.keys, self.rows, self.shift)
 
     def targets(self) -> np.ndarray:
-        """Return the sum of the target by bucket, or the rows by class."""
+        """Return sums of the target by bucket, or rows by class."""
         sums = self.sums.astype(np.float64)
         if not self.labels or isinstance(self.labels[0], str):
             return sums

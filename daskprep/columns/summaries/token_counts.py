@@ -150,7 +150,7 @@ def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.nd
 
 
 def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
-    """Write tokens, with a count or counts each, to a file in `folder`."""
+    """Write tokens, with a count or counts each, to a file in `folder`; StorageFullError if it fails."""
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.from_numpy_dtype(counts.dtype)
@@ -304,7 +304,7 @@ class TokenCounts(Summary):
         return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
 
     def rank(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
-        """Return the most frequent distinct tokens and their counts, in descending order, ties by token."""
+        """Return the most frequent tokens and their counts, descending, ties by token; ColumnError for too many."""
         selected: list[Entries] = []
         for part in self.parts():
             # A token is in one part only, so its rank in the result cannot be better than in its part.
@@ -411,7 +411,7 @@ def _sum_chunks(chunks: Sequence[Entries]) -> Entries:
 
 
 def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
-    """Return distinct tokens, and the codes and counts of each part."""
+    """Return distinct tokens, and codes and counts of each part."""
     empty = pa.array([], parts[0].token_type)
     tokens, codes = _encode_arrays([empty, *(tokens for part in parts for tokens, _ in part.chunks)])
     counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]

@@ -41,14 +41,6 @@ class Draws:
     """Random numbers for each row of a batch, from the row numbers `rows` and the seed `key`.
 
     The numbers of a row do not depend on the other rows of the batch. Each call returns further, independent numbers.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> Draws(np.array([7, 8, 9]), key=1).integers(0, 100).tolist()
-    [69, 79, 3]
-    >>> Draws(np.array([9, 7]), key=1).integers(0, 100).tolist()
-    [3, 69]
     """
 
     rows: Integers
@@ -333,7 +325,7 @@ def check_augment(
     learned: Mapping[str, Any] = MappingProxyType({}),
     regions: Regions = MappingProxyType({}),
 ) -> Steps:
-    """Return the steps of the option `augment` by output names, checked, with learned values bound."""
+    """Return the steps of the option `augment` by output names, with learned values bound; ConfigError for others."""
     if not isinstance(augment, Mapping):
         raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
     checked: dict[tuple[str, ...], tuple[Step, ...]] = {}
@@ -467,7 +459,7 @@ def _is_torchvision(step: Step) -> bool:
 def _transform_rows(
     transform: Step, group: Mapping[str, torch.Tensor], images: Sequence[str], rows: Integers, key: int
 ) -> dict[str, torch.Tensor]:
-    """Return the outputs of a group after a transform of torchvision's v2 of each row, seeded by its number."""
+    """Return a group after a transform of torchvision's v2 of each row, seeded by its number; or ConfigError."""
     tv_tensors = importlib.import_module("torchvision.tv_tensors")
     regions = [name for name in group if name not in images]
     results: dict[str, list[torch.Tensor]] = {name: [] for name in group}
@@ -525,7 +517,7 @@ def _forked_generators(device: torch.device) -> Iterator[Callable[[int], None]]:
 
 
 def _call_function(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
-    """Return the result of a user's function for the images of an output, with torch seeded by `key`."""
+    """Return the result of a user's function for images, torch seeded by `key`; ConfigError for other rows."""
     with _forked_generators(values.device) as set_seed:
         set_seed(key)
         result = function(values)

@@ -47,10 +47,9 @@ class Loader(BatchIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
     An epoch yields every row exactly once, in an order that depends on seed and epoch alone. The global batches are the
-    same for any number of ranks, any number of workers, and any amount of prefetching. Iterating
-    again yields the next epoch. Worker processes of a torch DataLoader count epochs only if they are persistent;
-    otherwise call `set_epoch` before each epoch. To save their state, use torchdata's StatefulDataLoader rather than
-    this object.
+    same for any number of ranks, any number of workers, and any amount of prefetching. Iterating again yields the next
+    epoch. Worker processes of a torch DataLoader count epochs only if they are persistent; otherwise call `set_epoch`
+    before each epoch. To save their state, use torchdata's StatefulDataLoader.
 
     Parameters
     ----------
@@ -534,6 +533,7 @@ class Loader(BatchIterator):
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Go to a saved position; ConfigError for other options."""
         if state["sampling"] != own["sampling"]:
             raise ConfigError(
                 "the state was saved with a different balance= or weights=: use the same ones, or restart the epoch"
@@ -555,6 +555,7 @@ class Loader(BatchIterator):
             self._go_to(epoch + 1)
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
+        """Raise ConfigError for a state of another split, version or packing."""
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest) == (version, self._digest) and state["split"] != self.split.name:
             raise ConfigError(

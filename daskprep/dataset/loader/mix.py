@@ -255,6 +255,7 @@ class Mix(Loader):
             self._go_to(self.epoch + 1)
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
+        """Raise ConfigError for a state of other sources."""
         for name, saved in state["sources"].items():
             if name not in self.sources:
                 raise ConfigError(
@@ -291,7 +292,7 @@ def _check_sources(sources: object) -> None:
 
 
 def _parse_weights(sources: Mapping[str, Split], weights: Mapping[str, float] | None) -> dict[str, int]:
-    """Return weights as integers without a common divisor, 0.1 as a tenth; None: the numbers of rows."""
+    """Return weights as integers without common divisor; None: the numbers of rows; ConfigError for others."""
     if weights is None:
         weights = {name: len(split) for name, split in sources.items()}
     if not isinstance(weights, Mapping) or weights.keys() != sources.keys():

@@ -72,7 +72,7 @@ class Sampling:
 def make_sampling(
     split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
 ) -> Sampling | None:
-    """Return the sampling for the options `balance` and `weights`, by the classes of the split; or None."""
+    """Return the sampling for `balance` or `weights`, by classes; None for neither, ConfigError for both."""
     if balance is None and weights is None:
         return None
     if balance is not None and weights is not None:
@@ -124,7 +124,7 @@ def _parse_weighted_column(weights: Any) -> str:
 
 
 def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
-    """Return the rows of each class in an epoch: its count times its weight, 1 if `weights` lacks it."""
+    """Return the rows of each class in an epoch: its count times its weight, by default 1; or ConfigError."""
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():

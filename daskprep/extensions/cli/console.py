@@ -73,7 +73,7 @@ def show(*descriptions: Description) -> None:
 
 
 def show_write_result(dataset: Dataset) -> None:
-    """Print a dataset after a write, and how many rows were left out."""
+    """Print a dataset after a write, and the rows left out."""
     with ignore_closed_output():
         if dataset.timings is None:
             click.echo("unchanged: this dataset was written before from the same data and configuration")

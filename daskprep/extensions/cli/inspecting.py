@@ -143,14 +143,14 @@ def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return None for NaN and infinities, and text for other types."""
+    """Return None for NaN and infinities, text for other types."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, _PLAIN) else str(value)
 
 
 def _describe_vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield size and first 10 tokens of each vocabulary, by output."""
+    """Yield size and 10 tokens of each vocabulary, by output."""
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # the output has no vocabulary
             vocabulary = dataset.vocabulary(output.name)

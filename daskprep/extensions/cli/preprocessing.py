@@ -268,7 +268,7 @@ _SAMPLE_ROWS = 10_000
 
 
 def _plan_lines(prep: dp.Preprocessor, source: Source, output: str | None) -> list[str]:
-    """Return the plan of a write as lines, estimated from first rows."""
+    """Return the plan of a write, estimated from first rows."""
     from daskprep.dataset.writing.memory import MemoryLimit
     from daskprep.dataset.writing.plan import choose_layout
     from daskprep.passes.assignment import take_sample

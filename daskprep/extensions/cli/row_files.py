@@ -92,7 +92,7 @@ def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
 
 
 def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
-    """Write tables as CSV with one header; lists are cells of JSON."""
+    """Write tables as CSV with one header; lists are JSON."""
     writer = csv.writer(file, lineterminator="\n")
     for number, table in enumerate(tables):
         if not number:

@@ -209,7 +209,7 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
 
     Integers are scaled to [-1, 1). A truncated WAV, AIFF or MP3 file returns the samples it has. Audio at another rate
     is resampled by `scipy.signal.resample_poly`, which is deterministic. The result differs from librosa's (soxr) by
-    about 0.1 % below half of the lower rate, and by more close to it.
+    about 0.1 % below half of the lower rate, and by more close to it. MediaError for no samples, NaN and broken files.
     """
     plain_wav = read_plain_wav(memoryview(source)) if "WAV" in recipe.formats else None
     if plain_wav is not None:
@@ -251,7 +251,7 @@ def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tupl
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return samples as a WAV file of int16 or float32; of two axes, the shorter one is for channels."""
+    """Return samples as a WAV file of int16 or float32; of two axes, the shorter is for channels; or MediaError."""
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)
@@ -315,6 +315,7 @@ def _open_audio(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any
 
 
 def _check_format(name: str, formats: tuple[str, ...]) -> None:
+    """Raise MediaError for a format that is not allowed."""
     if name not in formats:
         raise MediaError(f"is {name}, and the formats allowed are {', '.join(formats)}")
 

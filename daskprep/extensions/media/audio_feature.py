@@ -62,8 +62,7 @@ class Audio(MediaFeature[LearnedAudio]):
     """Decode audio to float32 arrays or spectrograms (length, features), when writing or when loading.
 
     A value is a path or URL, the bytes of a file, a struct of `bytes` and `path` or of `array` and `sampling_rate`, or
-    an array of samples if `sampling_rate` is set. Channels are averaged. Short audio is padded, long audio cut at the
-    end.
+    an array of samples if `sampling_rate` is set. Channels are averaged. Audio is padded or cut at the end.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return [*super().reads(name), self.image]
 
     def _bind(self, features: Mapping[str, Any]) -> Self:
-        """Return a copy that reads images as the one `Image` among the features that reads their column."""
+        """Return a copy that reads images as the only `Image` that reads their column; or ConfigError."""
         images = [
             feature
             for name, feature in features.items()

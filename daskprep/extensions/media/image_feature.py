@@ -93,8 +93,7 @@ class Image(MediaFeature[LearnedImage]):
         Whether batches are normalized by the mean and standard deviation of ImageNet; for images with 3 channels only.
     pixel_statistics : {"channels", "image"} or None
         Whether to learn the mean and standard deviation of each channel from all images, which fitting then decodes;
-        "image" learns a mean image as well. For `MeanSubtraction` and `Normalize`. Set `height`, `width`,
-        `num_channels`.
+        "image": also a mean image. For `MeanSubtraction` and `Normalize`. Set `height`, `width`, `num_channels`.
     num_classes : int, "auto" or None
         Images are segmentation masks with this many classes, one for each color of the sample, in the order of the
         colors. "auto": as many as the sample has colors, at most 128. Rows are class ids, uint8 (height, width). With

@@ -54,8 +54,7 @@ class ImageRecipe:
 
     Colors become gray by ITU-R 601 luma. Alpha is dropped as in Pillow, without compositing on a background, unless
     `channels` is 2 or 4; missing alpha is opaque, 255. Pixels of a `mask` are labels, never mixed: images are resized
-    by the nearest pixel, and 16-bit values below 256 are kept instead of scaled. `upright` applies the EXIF
-    orientation.
+    by the nearest pixel, 16-bit values below 256 are not scaled. `upright` applies the EXIF orientation.
     """
 
     height: int
@@ -247,6 +246,7 @@ def _check_end(file: ImageFile.ImageFile, data: bytes) -> None:
 
 
 def _check_size(size: Sequence[int], max_pixels: int) -> None:
+    """Raise MediaError for more pixels than `max_pixels`."""
     if math.prod(size) > max_pixels:
         raise MediaError(
             f"it has {' x '.join(map(str, size))} pixels: expected at most max_pixels={max_pixels:,} in all."
@@ -254,7 +254,7 @@ def _check_size(size: Sequence[int], max_pixels: int) -> None:
 
 
 def _parse_webp_size(start: bytes) -> tuple[int, int]:
-    """Return width and height from the first 30 bytes of a WebP file."""
+    """Return width and height from 30 bytes of a WebP file."""
     if start[12:16] == b"VP8X":
         return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
     if start[12:16] == b"VP8L":
@@ -285,7 +285,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rot
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Return the pixels of a JPEG file, resized if requested."""
+    """Return the pixels of a JPEG file, resized if requested; or MediaError."""
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")

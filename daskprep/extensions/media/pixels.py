@@ -110,7 +110,7 @@ def image_from_array(values: Array) -> Image.Image:
     """Return an array of two or three dimensions as an image.
 
     An array is channels first if the first axis has 1 to 4 entries and the last has more. Types are uint8, uint16,
-    bool, and floats from 0 to 1. 16-bit gray keeps its depth; other types are scaled to 8 bits.
+    bool, and floats from 0 to 1. 16-bit gray keeps its depth; other types are scaled to 8 bits. MediaError for others.
     """
     from PIL import Image  # noqa: PLC0415 as above
 
@@ -259,7 +259,7 @@ def find_source_file(image: Image.Image) -> str | None:
 
 
 def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
-    """Return the distinct colors of masks, sorted."""
+    """Return the distinct colors of masks, sorted; MediaError if too many."""
     colours: set[int] = set()
     channels = 0
     for image in images:
@@ -279,7 +279,8 @@ def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> 
     """Return class ids of a mask, and the unknown pixels.
 
     `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Pixels of other colors are
-    unknown and become class 0. With `two_levels`, channels are first rounded to 0 and 255.
+    unknown and become class 0. With `two_levels`, channels are first rounded to 0 and 255. MediaError for other
+    channels.
     """
     if image.shape[0] != colours.shape[1]:
         raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")

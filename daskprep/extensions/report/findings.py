@@ -414,7 +414,7 @@ def summarize_findings(
 
 
 def _find_duplicates(rows: DistinctValues, with_unknown: Sequence[str]) -> list[dict[str, Any]]:
-    """Return an alert if over 1 % of rows equal earlier ones, or none."""
+    """Return an alert if 1 % of rows equal earlier ones, or none."""
     compared_rows = int(rows.counts.sum())
     equal = compared_rows - len(rows.counts)
     if equal <= _MIN_DUPLICATE_SHARE * compared_rows:
@@ -489,7 +489,7 @@ def _find_alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterat
 
 
 def _find_spellings(vocabulary: Vocabulary | None) -> list[str]:
-    """Return two frequent tokens that differ only in case, or none."""
+    """Return two tokens that differ only in case, or none."""
     if vocabulary is None or not len(vocabulary):
         return []
     folded = pc.utf8_lower(vocabulary.tokens)

@@ -330,7 +330,7 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
 
 
 def _sizes(dataset: Dataset) -> Markup:
-    """Return bars for the bytes of matrices, tables and other files."""
+    """Return bars for bytes of matrices, tables and other files."""
     folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
     tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
     stored = Counter[str]()
@@ -396,7 +396,7 @@ class Report:
         return copy.deepcopy(dict(self._findings))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to a file atomically."""
+        """Write the page to a file atomically; ConfigError without a file name."""
         folder, slash, name = path_text(path, "file").rpartition("/")
         if not name:
             raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")

@@ -24,7 +24,7 @@ _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
 
 
 def make_plot(dataset: Dataset, name: str | None = None, split: str | None = "train") -> Figure:
-    """Return a figure of a feature, one of its outputs, or all; see `Dataset.plot`."""
+    """Return a figure of a feature, an output, or all; see `Dataset.plot`; ConfigError for an unknown name."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
@@ -115,6 +115,7 @@ def _(chart: Pictures, subfigure: Any) -> None:
 
 
 def _add_axes(subfigure: Any) -> Axes:
+    """Return new axes without lines on the top and right."""
     axes: Axes = subfigure.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return axes

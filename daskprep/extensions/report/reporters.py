@@ -287,7 +287,7 @@ def _show_tokens(
 
 
 def _show_dates(column: Column, by_split: Mapping[str, DateTally]) -> list[Chart]:
-    """Return histograms of days, weekdays, and hours if they differ."""
+    """Return histograms of days, weekdays, hours if they differ."""
     charts = [
         bin_dates("Dates", {split: one.days for split, one in by_split.items()}),
         bin_classes("Days of the week", {split: one.weekdays for split, one in by_split.items()}, _WEEKDAYS),

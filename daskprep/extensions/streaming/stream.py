@@ -206,6 +206,7 @@ class Stream(BatchIterator):
         return self.epochs * len(self._make_schedule(0))
 
     def _begin_iteration(self) -> None:
+        """Raise ConfigError in worker processes of a DataLoader."""
         if get_worker_info() is not None:
             raise ConfigError(
                 "a stream cannot be iterated over in the worker processes of a DataLoader, because each of them would "
@@ -321,6 +322,7 @@ class Stream(BatchIterator):
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Go to a saved position; ConfigError for other windows."""
         if state["window_rows"] != own["window_rows"]:
             raise ConfigError(
                 f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
@@ -335,6 +337,7 @@ class Stream(BatchIterator):
         self._go_to(epoch, rows_before, first)
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
+        """Raise ConfigError for a state of another stream or source."""
         check_same_options({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise ConfigError(

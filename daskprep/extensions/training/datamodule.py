@@ -241,7 +241,7 @@ class DataModule:
         return self.overfit_batches is not None
 
     def _counter(self) -> Callable[[], int] | None:
-        """Return a counter of the batches a trainer consumed; here None."""
+        """Return a counter of consumed batches; here None."""
         return None
 
     def _progress(self) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class DataModule:
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume training from a state, now or once its loader opens."""
+        """Resume training from a state, now or once its loader opens; or ConfigError."""
         train = state_dict.get("train", {})
         name = next(iter(self.managers["train"]), None)
         if name not in train:

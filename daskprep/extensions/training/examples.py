@@ -209,7 +209,7 @@ class PreparedData:
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Return the result of a function of rank 0 on all ranks."""
+    """Return the result of a function of rank 0 on all ranks; DaskprepError if it fails."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]

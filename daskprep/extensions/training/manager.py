@@ -139,7 +139,7 @@ class Manager:
 
     @classmethod
     def of(cls, value: Any) -> Manager:
-        """Return a manager from itself, parameters, or data."""
+        """Return a manager from itself, parameters, or data; ConfigError without data."""
         if isinstance(value, Manager):
             return value
         if not isinstance(value, Mapping):
@@ -164,7 +164,7 @@ class Manager:
             check_callables("collate", self.collate, allowed)
 
     def _split_packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return the Packing, if any, and other group processors."""
+        """Return the Packing, if any, and other group processors; ConfigError for two."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(processor, Packing) for processor in rest):
             raise ConfigError("group_processors: Packing works on documents: use it once, before all others")
@@ -245,7 +245,7 @@ class Manager:
         return loader, tuple(name for name in removed if name in present or name not in split.columns)
 
     def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
-        """Return the columns to read, without the removed ones."""
+        """Return the columns to read, without the removed ones; or ConfigError."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove exclude each other: remove one")
         targets = _as_tuple(self.options.get("targets") or ())  # targets of the dataset may be removed

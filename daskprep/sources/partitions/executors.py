@@ -158,7 +158,7 @@ class ClusterExecutor(PartitionExecutor):
             (self._shared,) = self._get({shared: DataNode(shared, job.work.shared)}, [shared])
 
     def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
-        """Send a graph to the scheduler, and return the futures of `keys`."""
+        """Send a graph to the scheduler; return futures of `keys`."""
         # The annotations of the thread that created the executor: other threads, which submit, have none.
         annotations = {name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()}
         futures: list[Any] = self._client.get(avoid_tokenizing(layer), keys, sync=False, **annotations, **options)

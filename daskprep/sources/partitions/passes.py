@@ -66,7 +66,7 @@ _MIN_SEPARATE_RATIO = 0.8
 def map_partitions(
     work: Work, name: str, *, checkpoint: Checkpoint | None = None, advance: Advance | None = None
 ) -> list[Any]:
-    """Run a function over every partition, and return small results.
+    """Run a function over all partitions; return small results.
 
     `name` is the prefix of the tasks' keys. With `checkpoint`, results of tasks are kept in files, and results from an
     interrupted pass are read from them. `advance` is called in this process with each result when its task finishes, in

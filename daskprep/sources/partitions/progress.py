@@ -20,7 +20,7 @@ _processes: ContextVar[int] = ContextVar("processes", default=0)
 
 @contextmanager
 def show_processes(count: int) -> Iterator[None]:
-    """Show in bars that tasks run on `count` processes; 0: on threads."""
+    """Show in bars the `count` processes of tasks; 0: threads."""
     token = _processes.set(count)
     try:
         yield
@@ -38,13 +38,6 @@ class Progress:
     """A progress bar per stage: finished tasks, rows, rows per second.
 
     If `enabled` is None, bars are shown on terminals and in notebooks only, there after two seconds.
-
-    Examples
-    --------
-    >>> with Progress(enabled=False) as progress:
-    ...     advance = progress.stage("reading", total=2, unit="partitions")
-    ...     for rows in (1000, 500):
-    ...         advance(rows=rows)
     """
 
     def __init__(self, enabled: bool | None = None) -> None:

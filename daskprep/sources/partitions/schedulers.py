@@ -107,7 +107,7 @@ def local_workers(
     None as `workers` chooses up to `max_workers` by the number of cores and the size of a frame's partitions. It
     chooses threads if the frame or `sent`, what tasks use besides rows, cannot be pickled. `options` are passed to
     `as_source` for paths. No processes are started for rows in memory, if a scheduler was chosen, such as an active
-    Client, or within a process that was itself started to share work.
+    Client, or within a process that was itself started to share work. ConfigError for others.
     """
     is_count = isinstance(workers, int) and not isinstance(workers, bool) and workers > 0
     if not (is_count or workers is None or workers == "threads"):
@@ -166,7 +166,7 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on every worker that does not end meanwhile."""
+    """Return the results of a function on every worker that does not end meanwhile; or WorkerError."""
     try:
         results = call_workers(
             client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS

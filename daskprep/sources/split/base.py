@@ -51,7 +51,7 @@ class PartitionAssignment(Protocol):
     """The plan of a split for one partition, small and picklable."""
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split of every row; `DROPPED` where `keep` is False."""
+        """Return the split of rows; `DROPPED` where `keep` is False."""
 
 
 class Splitter(Parametrized, ABC):
@@ -103,7 +103,7 @@ class Splitter(Parametrized, ABC):
                 raise self._error(name, "the name of a column or None", f'For example, use {name}="label".')
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Return the summary of the kept rows of one partition for `plan`."""
+        """Return the summary of a partition's kept rows for `plan`."""
         return RowCounts(table.num_rows, table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     @abstractmethod

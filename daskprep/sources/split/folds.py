@@ -165,6 +165,7 @@ class KFold(_FoldSplitter):
         ]
 
     def _check_enough(self, count: int, noun: str) -> None:
+        """Raise ColumnError for fewer rows, from 1 on, than folds."""
         if 0 < count < self.k:
             raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: add rows, or use fewer folds.")
 
@@ -343,7 +344,7 @@ class PeriodAssignment:
         return PeriodAssignment(self.times, self.roles, fold)
 
     def fold_of(self, segments: SplitArray) -> SplitArray:
-        """Return the fold that has each row for validation, or `DROPPED`."""
+        """Return the fold that each row validates, or `DROPPED`."""
         is_validation = self.roles == VALIDATION
         return self._map_segments(
             segments, np.where(is_validation.any(axis=0), is_validation.argmax(axis=0), DROPPED).astype(np.uint8)

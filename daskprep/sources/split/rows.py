@@ -112,7 +112,7 @@ def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAss
     """Return assignments whose training rows are a random sample.
 
     `rows` are the numbers of rows of the partitions, and `sample` is a share (float) or a number of rows (int). A
-    larger sample of the same rows contains every smaller one.
+    larger sample of the same rows contains every smaller one. ColumnError for a share of no row.
     """
     total = sum(rows)
     # 0.35 means 35 / 100, not the binary fraction next to it.

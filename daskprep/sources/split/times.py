@@ -88,7 +88,7 @@ class TimeSplitter(Splitter):
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
-        """Return the duration in a parameter in nanoseconds, 0 for None."""
+        """Return the duration in a parameter in nanoseconds, 0 for None; or ConfigError."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
@@ -403,7 +403,7 @@ class _TimeReader:
         return keys, bad, timestamps[-1].type.unit if not bad.all() else ""
 
     def _to_timestamps(self, cells: pa.Array) -> pa.Array:
-        """Return cells as timestamps; null for unreadable times."""
+        """Return cells as timestamps; null for unreadable times; ColumnError for other types."""
         kind = cells.type
         if pa.types.is_dictionary(kind):
             return self._to_timestamps(cells.dictionary).take(cells.indices)
@@ -438,7 +438,7 @@ class _TimeReader:
         return pc.replace_with_mask(timestamps, ambiguous, self._parse_strictly(text.filter(ambiguous), time_format))
 
     def _parse_strictly(self, text: pa.Array, time_format: str) -> pa.Array:
-        """Return timestamps for strings, parsed by pandas."""
+        """Return timestamps for strings, parsed by pandas; ConfigError for an invalid format."""
         encoded = text.dictionary_encode()
         # pandas reads "now" and "today" as times, and loses early years if one time has nanoseconds.
         distinct = only_where(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary)
