@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from daskprep.dataset.loader import groups, loader
-from daskprep.dataset.loader.groups import DeviceTransfer
+from daskprep.dataset.loader.groups import DeviceTransfer, Group
+from tests.dataset.loader.devices import cuda, transferred_by
 
 
 class FakeEvent:
@@ -50,22 +50,20 @@ class FakeMover(DeviceTransfer):
         return copied, event
 
 
-@pytest.fixture(autouse=True)
-def fake_device(monkeypatch):
-    monkeypatch.setattr(loader, "DeviceTransfer", FakeMover)
-    monkeypatch.setattr(FakeMover, "made", 0)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+@pytest.fixture
+def fake_device():
+    FakeMover.made = 0
+    with transferred_by(FakeMover), cuda():
+        yield
 
 
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"rank": 1, "world_size": 2}, {"drop_last": True}])
-def test_device_batches_equal_cpu_batches(train, monkeypatch, options):
-    on_device = [
-        {name: values.clone() for name, values in batch.items()}
-        for batch in train.loader(48, device="cuda", row_ids=True, **options)
-    ]
-    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
+def test_device_batches_equal_cpu_batches(train, options):
+    with transferred_by(FakeMover), cuda():
+        on_device = [
+            {name: values.clone() for name, values in batch.items()}
+            for batch in train.loader(48, device="cuda", row_ids=True, **options)
+        ]
     plain = list(train.loader(48, row_ids=True, **options))
     assert len(on_device) == len(plain) > 0
     for one, other in zip(on_device, plain, strict=True):
@@ -73,6 +71,7 @@ def test_device_batches_equal_cpu_batches(train, monkeypatch, options):
         assert all(torch.equal(one[name], other[name]) for name in other)
 
 
+@pytest.mark.usefixtures("fake_device")
 def test_pinned_memory_is_reused_after_copy(train):
     batches = iter(train.loader(16, device="cuda", columns=["price"]))
     found = torch.cat([batch["price"].clone() for batch in batches])
@@ -80,6 +79,7 @@ def test_pinned_memory_is_reused_after_copy(train):
     assert FakeMover.made <= 6
 
 
+@pytest.mark.usefixtures("fake_device")
 def test_state_excludes_batches_copied_ahead(train):
     loader_ = train.loader(48, device="cuda")
     batches = iter(loader_)
@@ -94,59 +94,67 @@ def test_copies_use_own_cuda_stream(train, monkeypatch):
     recorded = []
 
     class Stream:
+        def __init__(self, device):
+            assert device.type == "cuda"
+
         def record_event(self):
             recorded.append("event")
             return FakeEvent()
+
+    class Transfer(DeviceTransfer):
+        make_array = staticmethod(Group.empty)
+
+        def __init__(self, device, *, gathers):
+            assert gathers
+            super().__init__(device)
 
     @contextlib.contextmanager
     def on_stream(stream):
         recorded.append("stream")
         yield
 
-    monkeypatch.setattr(loader, "DeviceTransfer", lambda device, gathers: DeviceTransfer(device))
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
-    monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(groups, "_allocate_pinned", lambda group, rows: group.empty(rows))
     plain = torch.Tensor.to
     monkeypatch.setattr(
         torch.Tensor, "to", lambda tensor, *where, **how: recorded.append(how) or plain(tensor.clone(), tensor.dtype)
     )
-    found = [batch["price"].clone() for batch in train.loader(480, device="cuda", columns=["price"], expand=False)]
+    with transferred_by(Transfer), cuda(Stream, on_stream):
+        batches = train.loader(480, device="cuda", columns=["price"], expand=False)
+        found = [batch["price"].clone() for batch in batches]
     assert len(torch.cat(found)) == 1003
     assert recorded[:3] == ["stream", {"non_blocking": True}, "event"]
 
 
-def test_device_without_streams_receives_copies(train, monkeypatch):
-    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
+def test_device_without_streams_receives_copies(train):
     batches = list(train.loader(48, device="meta", columns=["city", "review_word"]))
     assert sum(len(batch["city"]) for batch in batches) == 1003
     assert {values.device.type for batch in batches for values in batch.values()} == {"meta"}
 
 
-def test_device_cpu(train, monkeypatch):
-    monkeypatch.setattr(loader, "DeviceTransfer", DeviceTransfer)
+def test_device_cpu(train):
     batch = next(iter(train.loader(48, device="cpu", columns=["price"])))
     assert batch["price"].device.type == "cpu"
 
 
-def test_threads_use_gpu_of_loader(train, monkeypatch):
-    used = []
-    monkeypatch.setattr(torch.cuda, "set_device", lambda one: used.append((threading.current_thread().name, str(one))))
-    monkeypatch.setattr(
-        FakeMover, "begin_thread", property(lambda _: DeviceTransfer(torch.device("cuda:3")).begin_thread)
-    )
-    assert len(list(train.loader(48, device="cuda", threads=3)))
-    assert {device for _, device in used} == {"cuda:3"}
-    assert all(name.startswith("daskprep-load") for name, _ in used)
+def test_threads_use_gpu_of_loader(train):
+    threads = []
+
+    class ThirdGPU(FakeMover):
+        @property
+        def begin_thread(self):
+            begin = DeviceTransfer(torch.device("cuda:3")).begin_thread
+            return lambda: (threads.append(threading.current_thread().name), begin())
+
+    with transferred_by(ThirdGPU), cuda() as used:
+        assert len(list(train.loader(48, device="cuda", threads=3)))
+    assert set(map(str, used)) == {"cuda:3"}
+    assert len(used) == len(threads)
+    assert all(name.startswith("daskprep-load") for name in threads)
 
 
-def test_threads_use_current_gpu_by_default(monkeypatch):
-    used = []
-    monkeypatch.setattr(torch.cuda, "set_device", used.append)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    assert DeviceTransfer(None).begin_thread is None
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
-    for device_ in (None, torch.device("cuda")):
-        DeviceTransfer(device_).begin_thread()
+def test_threads_use_current_gpu_by_default():
+    with cuda():
+        assert DeviceTransfer(None).begin_thread is None
+    with cuda(current=2) as used:
+        for device_ in (None, torch.device("cuda")):
+            DeviceTransfer(device_).begin_thread()
     assert used == [2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import ClassVar
 
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import daskprep as dp
-from daskprep.dataset.loader import augment, loader
+from daskprep.dataset.loader import loader
 from daskprep.dataset.loader.groups import DeviceTransfer
+from tests.dataset.loader.devices import cuda, transferred_by
 
 ROWS = 603
 PARTS = {"aten::copy_", "aten::index_select", "aten::cat"}
@@ -81,7 +83,8 @@ class LateDevice(DeviceTransfer):
 
     def __init__(self, _, *, gathers):
         super().__init__(torch.device("cpu"))
-        self.gathers, self._stream = True, LateStream()
+        self.gathers = True
+        self.stream = self._stream = LateStream()
         self.instances.append(self)
 
 
@@ -95,10 +98,7 @@ class PlainDevice(DeviceTransfer):
 
 @pytest.fixture(scope="module", autouse=True)
 def devices():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.cuda, "stream", lambda stream: OnStream(stream) if stream else torch.no_grad())
-        patch.setattr(torch.cuda, "current_stream", lambda device: None)
-        patch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    with cuda(on_stream=lambda stream: OnStream(stream) if stream else torch.no_grad()):
         yield
 
 
@@ -155,10 +155,7 @@ NAMES = ("plain", "gaps", "gaps_missing", "steps", "bins", "city", "many", "tags
 
 def batches_of(train, device, state, rank, stop=None, **options):
     """Return copies of batches, the strides of their tensors, states after each, and the audit; also on a device."""
-    with pytest.MonkeyPatch.context() as patch:
-        if device is not None:
-            patch.setattr(loader, "DeviceTransfer", device)
-            patch.setattr(augment, "_is_array", lambda images: False)
+    with transferred_by(device) if device else contextlib.nullcontext():
         made = train.loader(rank=rank[0], world_size=rank[1], row_ids=True, **options)
         if state is not None:
             made.load_state_dict(state)
@@ -249,12 +246,13 @@ def test_complete_cache_blocks_are_gathered_on_device(train, tmp_path, step, rem
     options = {"batch_size": 48, "columns": ["cached", "plain"], "augment": {"cached": step}, "cache_dir": tmp_path}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
     chunks = sorted(tmp_path.glob("*/*/c.*"))
-    gathered, gather = set(), LateDevice.gather
+    gathered = set()
     complete = loader.CachePolicy.decoded_caches
 
-    def recorded(device, tensors, indices):
-        gathered.update(group.name for group in tensors)
-        return gather(device, tensors, indices)
+    class RecordingDevice(LateDevice):
+        def gather(self, tensors, indices):
+            gathered.update(group.name for group in tensors)
+            return super().gather(tensors, indices)
 
     def removing(policy, split, groups):
         caches = complete(policy, split, groups)
@@ -263,9 +261,8 @@ def test_complete_cache_blocks_are_gathered_on_device(train, tmp_path, step, rem
         return caches
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LateDevice, "gather", recorded)
         patch.setattr(loader.CachePolicy, "decoded_caches", removing)
-        found, *_ = batches_of(train, LateDevice, None, (0, 1), **options)
+        found, *_ = batches_of(train, RecordingDevice, None, (0, 1), **options)
     assert_same(found, expected)
     assert chunks
     assert gathered == {"cached", "plain", "row_id"}
@@ -276,35 +273,30 @@ def test_device_blocks_stay_within_pool_slots(train):
     options = {"batch_size": 600, "streams": 1, "prefetch_size": 1, "seed": 3, "columns": NAMES}
     expected, *_ = batches_of(train, None, None, (0, 1), **options)
     sizes = []
-    mirror = LateDevice.mirror
 
-    def counted(device, arrays):
-        tensors = mirror(device, arrays)
-        sizes.append(len(next(iter(arrays.values()))))
-        return tensors
+    class CountingDevice(LateDevice):
+        def mirror(self, arrays):
+            sizes.append(len(next(iter(arrays.values()))))
+            return super().mirror(arrays)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LateDevice, "mirror", counted)
-        found, *_ = batches_of(train, LateDevice, None, (0, 1), **options)
+    found, *_ = batches_of(train, CountingDevice, None, (0, 1), **options)
     assert_same(found, expected)
     assert sizes[-1] > sizes[0]
-    assert not LateDevice.instances[-1]._stream.pending()
+    assert not LateDevice.instances[-1].stream.pending()
 
 
 def test_epochs_share_stream_without_pending_work(train):
     before = len(LateDevice.instances)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader, "DeviceTransfer", LateDevice)
-        gpu = 0
-        patch.setattr(loader, "current_gpu", lambda: gpu)
+    with transferred_by(LateDevice):
         made = train.loader(48, columns=["plain", "many"])
-        for _ in range(3):
-            assert len([batch["many"].sum() for batch in made]) == len(made)
-        iterator = iter(made)
-        next(iterator)
-        iterator.close()
-        assert len(LateDevice.instances) == before + 1
-        gpu = 1
-        next(iter(made))
-        assert len(LateDevice.instances) == before + 2
-    assert not any(device._stream.pending() for device in LateDevice.instances[before:])
+        with cuda(on_stream=torch.cuda.stream, current=0):
+            for _ in range(3):
+                assert len([batch["many"].sum() for batch in made]) == len(made)
+            iterator = iter(made)
+            next(iterator)
+            iterator.close()
+            assert len(LateDevice.instances) == before + 1
+        with cuda(on_stream=torch.cuda.stream, current=1):
+            next(iter(made))
+            assert len(LateDevice.instances) == before + 2
+    assert not any(device.stream.pending() for device in LateDevice.instances[before:])
