@@ -6,7 +6,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dask
 import dask.dataframe as dd
@@ -14,6 +14,7 @@ import fsspec
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import settings
 from jsonschema import Draft202012Validator, ValidationError
 
@@ -82,6 +83,30 @@ def sizes() -> Iterator[Sizes]:
     """Set sizes of the package until the test ends, such as ``sizes(part_bytes=500)``."""
     with contextlib.ExitStack() as stack:
         yield lambda **values: stack.enter_context(sized(**values))
+
+
+class WatchedMemory(MemoryFileSystem):
+    """The files of memory://, whose reads a test counts, slows down or changes."""
+
+    requests: ClassVar[list[str]]
+    answer: ClassVar[Callable[[str, bytes], bytes]]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        self.requests.append(path)
+        return self.answer(path, super().cat_file(path, start, end, **options))
+
+
+@pytest.fixture
+def memory() -> Iterator[type[WatchedMemory]]:
+    """Return the class that opens memory:// during the test; `requests` has the paths of all reads."""
+
+    class Memory(WatchedMemory):
+        requests: ClassVar[list[str]] = []
+        answer = staticmethod(lambda path, data: data)
+
+    fsspec.register_implementation("memory", Memory, clobber=True)
+    yield Memory
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

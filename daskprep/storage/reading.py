@@ -168,11 +168,11 @@ def chunk_span(folder: Folder, block: BlockLocation) -> Span:
         # Threads that start with blocks of the same shard read its index only once. The locks are per file and removed
         # after use, because a forked process inherits those that other threads hold.
         try:
-            with _index_locks.setdefault(key, threading.Lock()):
+            with index_locks.setdefault(key, threading.Lock()):
                 spans = _indexes.get(key) or _read_chunk_spans(folder, block)
                 _indexes.put(key, spans, len(spans) * _SPAN_BYTES)
         finally:
-            _index_locks.pop(key, None)
+            index_locks.pop(key, None)
     if block.chunk >= len(spans):
         raise _altered_error(folder, block.file)
     return spans[block.chunk]
@@ -268,7 +268,7 @@ def column_array(table: pa.Table, output: Output) -> np.ndarray:
     return np.frombuffer(chunk.buffers()[1], dtype, len(chunk), chunk.offset * dtype.itemsize)
 
 
-class _BoundedCache:
+class BoundedCache:
     """A thread-safe cache, emptied when it exceeds `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
@@ -295,9 +295,9 @@ class _BoundedCache:
 
 
 # Parsing a footer takes longer than reading a small block, and from stores it takes a request.
-_footers, _indexes = _BoundedCache(_FOOTER_BYTES), _BoundedCache(_INDEX_BYTES)
-_index_locks: dict[object, threading.Lock] = {}
-for _renew in (_index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
+_footers, _indexes = BoundedCache(_FOOTER_BYTES), BoundedCache(_INDEX_BYTES)
+index_locks: dict[object, threading.Lock] = {}
+for _renew in (index_locks.clear, _footers.renew_lock, _indexes.renew_lock):
     call_after_fork(_renew)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pandas as pd
 import pytest
 
 import daskprep as dp
 from daskprep.dataset import Dataset, Split
+from daskprep.storage import Folder
 
 ROWS = 1003
 FEATURES: dict[str, Any] = {
@@ -57,6 +59,15 @@ def dataset(path: Path) -> Dataset:
 @pytest.fixture(scope="session")
 def train(dataset: Dataset) -> Split:
     return dataset["train"]
+
+
+@pytest.fixture
+def stored(path: Path, memory: object, tmp_path: Path) -> Iterator[Dataset]:
+    """The dataset in a store, whose requests are counted by `memory`."""
+    url = f"memory://{tmp_path.name}/listings.dp"
+    fsspec.filesystem("memory").put(str(path), url, recursive=True)
+    yield dp.open_dataset(url, trusted=True)
+    Folder.open(f"memory://{tmp_path.name}").remove_all()
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from torch.utils.data import DataLoader
 
 from daskprep.dataset.loader import pipeline
-from daskprep.dataset.loader.groups import WindowArrays
-from daskprep.dataset.loader.source import FileBlocks
+from daskprep.errors import StorageError
 
 
 def resources():
@@ -121,16 +122,17 @@ def test_epochs_do_not_leak(train):
 @pytest.mark.slow
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit, MemoryError])
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"threads": 1}])
-def test_reader_error_propagates_without_leak(train, monkeypatch, error, options):
-    plain, before = FileBlocks._read_matrix, resources()
+def test_reader_error_propagates_without_leak(stored, memory, error, options):
+    train, before = stored["train"], resources()
 
-    def fail(files, group, block, target):
-        if block == 20:
+    def fail(path, data):
+        if path.endswith("/c.20.0"):
             raise error("out of reach")
-        plain(files, group, block, target)
+        return data
 
-    monkeypatch.setattr(FileBlocks, "_read_matrix", fail)
-    with pytest.raises(error, match="out of reach"):
+    memory.answer = staticmethod(fail)
+    raised, message = (StorageError, r"/c\.20\.0 cannot be read") if issubclass(error, Exception) else (error, "out of")
+    with pytest.raises(raised, match=message):
         exhaust(train.loader(48, **options))
     assert resources() == before
 
@@ -178,11 +180,24 @@ def test_forked_process_can_start_new_iteration(train):
     assert os.waitpid(child, 0)[1] == 0
 
 
+def array_bytes():
+    """Return the bytes of NumPy's arrays."""
+    of_numpy = tracemalloc.DomainFilter(True, np.lib.tracemalloc_domain)
+    return sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces([of_numpy]).traces)
+
+
 def test_memory_of_kept_batches_is_released(train):
-    loader = train.loader(64, prefetch_bytes=1)
-    kept = list(loader)
-    windows = loader._buffers.take(WindowArrays, loader._buffers._buffers[WindowArrays][0], list)
-    assert len(windows._allocated) <= 5 < len(kept)
+    loader = train.loader(64, prefetch_bytes=1, columns=["review_char"], expand=False)
+    list(loader)  # tables of scalars are kept
+    tracemalloc.start()
+    try:
+        kept = list(loader)
+        assert len(kept) > 15
+        held = array_bytes()
+        del kept
+        assert array_bytes() <= held / 3
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ import torch
 
 import daskprep as dp
 from daskprep.dataset.loader.pipeline import Pipeline
-from daskprep.dataset.loader.source import FileBlocks, SmallTables
+from daskprep.dataset.loader.source import SmallTables
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage import reading
 
 
 @pytest.fixture
@@ -213,21 +212,25 @@ def test_overfit_batches_repeats_first_batches(train, rows):
     assert len(rows(train.loader(48, row_ids=True, overfit_batches=1000))) == len(train.loader(48, shuffle=False))
 
 
-def test_small_tables_are_read_once(train, monkeypatch, sizes):
-    reads = []
-    plain = reading.decode_table
-    monkeypatch.setattr(reading, "decode_table", lambda *args: reads.append(args[2]) or plain(*args))
+def read_files(memory, folder):
+    """Return the names of the files of a folder that were read, with repetitions."""
+    return [path.rpartition("/")[2] for path in memory.requests if path.split("/")[-2] == folder]
+
+
+def test_small_tables_are_read_once(stored, memory, sizes):
+    train = stored["train"]
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
+    reads = read_files(memory, "table")
     assert len(reads) == train.layout.parts("train")
     sizes(resident_bytes=0)
-    reads.clear()
+    memory.requests.clear()
     uncached = train.loader(48, row_ids=True)
     for found in epochs:
         for one, other in zip(found, uncached, strict=True):
             assert one.keys() == other.keys() >= {"row_id"}
             assert all(torch.equal(one[name], other[name]) for name in one)
-    assert len(reads) == 2 * train.layout.blocks("train")
+    assert len(read_files(memory, "table")) == 2 * train.layout.blocks("train")
 
 
 def test_failing_table_read_is_not_retried_by_waiting_threads():
@@ -250,41 +253,28 @@ def test_failing_table_read_is_not_retried_by_waiting_threads():
     assert tables.get(0, lambda: found) is tables.get(0, fail) is found
 
 
-def test_overfit_batches_reads_only_needed_blocks(train, monkeypatch):
-    read = []
-    plain = FileBlocks._make_read_jobs
-    monkeypatch.setattr(
-        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
-    )
-    list(train.loader(48, overfit_batches=2))
-    assert sorted(read) == [0, 1, 2]
+def test_overfit_batches_reads_only_needed_blocks(stored, memory):
+    list(stored["train"].loader(48, overfit_batches=2))
+    assert sorted(read_files(memory, "review_word")) == ["c.0.0", "c.1.0", "c.2.0"]
 
 
-def test_first_batch_after_resume_reads_one_block_per_stream(train, monkeypatch):
-    read = []
-    plain = FileBlocks._make_read_jobs
-    monkeypatch.setattr(
-        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
-    )
+def test_first_batch_after_resume_reads_one_block_per_stream(stored, memory):
+    train = stored["train"]
     whole = train.loader(16, prefetch_size=0)
     batches = iter(whole)
     for _ in range(20):
         next(batches)
     loader = train.loader(16, prefetch_size=0)
     loader.load_state_dict(whole.state_dict())
-    read.clear()
+    memory.requests.clear()
     next(iter(loader))
-    assert len(read) <= 16
+    assert 0 < len(read_files(memory, "review_word")) <= 16
 
 
-def test_each_block_is_read_once(train, monkeypatch):
-    read = []
-    plain = FileBlocks._make_read_jobs
-    monkeypatch.setattr(
-        FileBlocks, "_make_read_jobs", lambda files, block: read.append(block.number) or plain(files, block)
-    )
-    list(train.loader(48))
-    assert sorted(read) == list(range(len(read)))
+def test_each_block_is_read_once(stored, memory):
+    list(stored["train"].loader(48))
+    read = read_files(memory, "review_word")
+    assert sorted(read) == sorted(f"c.{number}.0" for number in range(stored["train"].layout.blocks("train")))
 
 
 INJECTIONS = {

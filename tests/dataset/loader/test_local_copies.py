@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +14,8 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError
-from daskprep.storage import Folder, reading
+from daskprep.storage import Folder
+from tests.conftest import WatchedMemory
 from tests.sizes import Sizes
 
 ROWS, BLOCK_ROWS = 500, 32
@@ -24,29 +24,21 @@ ROWS, BLOCK_ROWS = 500, 32
 class Requests:
     """Counts the requests to the file system in memory for bytes of files."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        cls = type(fsspec.filesystem("memory"))
-        whole = cls.cat_file
-
-        def cat_file(filesystem: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
-            self.count += 1
-            return whole(filesystem, path, start, end)
-
-        monkeypatch.setattr(cls, "cat_file", cat_file)
+    def __init__(self, memory: type[WatchedMemory]) -> None:
+        self.memory = memory
 
     def take(self) -> int:
         """Return the number of requests since the last call."""
-        count, self.count = self.count, 0
+        count = len(self.memory.requests)
+        self.memory.requests.clear()
         return count
 
 
 @pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch, sizes: Sizes) -> Requests:
-    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
+def requests(memory: type[WatchedMemory], sizes: Sizes) -> Requests:
     # Scalars of small splits are kept in memory, which would hide what is read.
     sizes(resident_bytes=0)
-    return Requests(monkeypatch)
+    return Requests(memory)
 
 
 def write(url: str, seed: int = 0) -> Dataset:
@@ -63,7 +55,7 @@ def write(url: str, seed: int = 0) -> Dataset:
 
 
 @pytest.fixture
-def dataset(tmp_path: Path) -> Iterator[Dataset]:
+def dataset(tmp_path: Path, requests: Requests) -> Iterator[Dataset]:
     yield write(f"memory://{tmp_path.name}/a.dp")
     Folder.open(f"memory://{tmp_path.name}").remove_all()
 

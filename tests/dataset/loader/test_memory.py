@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import daskprep as dp
 from daskprep.dataset.loader.pipeline import Settings
 from daskprep.dataset.options import parse_bytes
 from daskprep.errors import ConfigError
-from daskprep.storage import reading
+from daskprep.storage import Folder
 
 # Bytes of a block, as memory_process.py writes them.
 BLOCK = 4096 * 4000
@@ -100,34 +101,34 @@ def test_peak_memory_is_prefetch_and_open_blocks(tmp_path):
 class SlowStorage:
     """Counts the reads that run at once; each takes 50 ms longer."""
 
-    def __init__(self, read):
-        self.read = read
+    def __init__(self):
         self.lock = threading.Lock()
         self.running = 0
         self.counts = []
 
-    def __call__(self, *arguments):
+    def __call__(self, path, data):
         with self.lock:
             self.running += 1
             self.counts.append(self.running)
         time.sleep(0.05)
         with self.lock:
             self.running -= 1
-        return self.read(*arguments)
+        return data
 
 
-def test_slow_storage_is_read_by_all_threads(tmp_path, table, monkeypatch):
+def test_slow_storage_is_read_by_all_threads(tmp_path, table, memory):
     prep = dp.Preprocessor({"city": "category", "tags": "set", "review": "text"})
-    train = prep.fit_write(table, tmp_path / "slow.dp", block_rows=4)["train"]
+    train = prep.fit_write(table, f"memory://{tmp_path.name}.dp", block_rows=4, shards=False)["train"]
     assert train.dataset.learned.keys() == {"city", "tags", "review"}
     assert train.dataset.targets == ()
-    storage = SlowStorage(reading.read_exact)
-    monkeypatch.setattr(reading, "read_exact", storage)
+    memory.answer = storage = SlowStorage()
+    memory.requests.clear()
     threads = Settings.threads_for(local=False)
     assert threads >= 16
-    monkeypatch.setattr(Settings, "threads_for", classmethod(lambda cls, *, local: threads))
     for _ in train.loader(48):
         pass
-    # A table, as it is small, and two chunks for each block.
-    assert len(storage.counts) == 1 + 2 * 251
+    # The footer and the rows of a table, as it is small, and two chunks for each block.
+    read = Counter(path.split("/")[-2] for path in memory.requests)
+    assert read == {"table": 2, "tags": 251, "review": 251}
     assert np.mean(storage.counts[threads:]) >= 0.8 * threads
+    Folder.open(f"memory://{tmp_path.name}.dp").remove_all()

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,6 +20,7 @@ from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.storage import Folder, Manifest, reading
 from daskprep.storage.checksum import crc32c
+from tests.conftest import WatchedMemory
 from tests.sizes import Sizes
 
 ROWS, BLOCK_ROWS = 1_000, 64
@@ -116,22 +116,18 @@ def test_damaged_shards_are_detected_and_repaired(table: pd.DataFrame, tmp_path:
 
 @pytest.mark.usefixtures("small_parts")
 def test_blocks_are_read_from_store_by_byte_ranges(
-    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sizes
+    table: pd.DataFrame, tmp_path: Path, memory: type[WatchedMemory], sizes: Sizes
 ) -> None:
     sizes(request_bytes=200)
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp", compression="none")["train"]
-    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
-    monkeypatch.setattr(reading, "_footers", reading._BoundedCache(1 << 20))
-    filesystem, requested = fsspec.filesystem("memory"), Counter[str]()
-    whole = type(filesystem).cat_file
+    requested = Counter[str]()
 
-    def cat_file(self: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
-        data = whole(self, path, start, end)
+    def answer(path: str, data: bytes) -> bytes:
         requested[path.rpartition(f"{train.dataset.version}/")[2]] += len(data)
         return data
 
-    monkeypatch.setattr(type(filesystem), "cat_file", cat_file)
+    memory.answer = staticmethod(answer)
     expected = train.read(["price", "vector"])
     for number in range(train.layout.blocks("train")):
         block = reading.read_block(train.block_reader("vector"), train.block("vector", number))
@@ -146,25 +142,22 @@ def test_blocks_are_read_from_store_by_byte_ranges(
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_threads_read_shard_index_once(table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_read_shard_index_once(table: pd.DataFrame, tmp_path: Path, memory: type[WatchedMemory]) -> None:
     url = f"memory://{tmp_path.name}"
     train = write(table, f"{url}/a.dp")["train"]
-    monkeypatch.setattr(reading, "_indexes", reading._BoundedCache(1 << 20))
-    requested: list[str] = []
 
-    def part(folder: Folder, block: reading.BlockLocation, start: int, stop: int) -> Any:
-        requested.append(block.file)
+    def answer(path: str, data: bytes) -> bytes:
         time.sleep(0.05)
-        return whole(folder, block, start, stop)
+        return data
 
-    whole = reading._read_range
-    monkeypatch.setattr(reading, "_read_range", part)
+    memory.answer = staticmethod(answer)
+    memory.requests.clear()
     reader, block = train.block_reader("vector"), train.block("vector", 0)
     with ThreadPoolExecutor(8) as pool:
         spans = list(pool.map(lambda _: reading.chunk_span(reader.folder, block), range(8)))
-    assert requested == [block.file]
+    assert [path.endswith(block.file) for path in memory.requests] == [True]
     assert len(set(spans)) == 1
-    assert not reading._index_locks
+    assert not reading.index_locks
     Folder.open(url).remove_all()
 
 
@@ -177,10 +170,12 @@ class Slowly(int):
 
 
 def test_bounded_cache_size_is_thread_safe() -> None:
-    kept = reading._BoundedCache(1 << 20)
+    kept = reading.BoundedCache(8)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: kept.put(number, None, Slowly(1)), range(8)))
-    assert kept._bytes == 8
+        list(pool.map(lambda number: kept.put(number, number, Slowly(1)), range(8)))
+    assert [kept.get(number) for number in range(8)] == list(range(8))
+    kept.put("one more", None, 1)
+    assert [kept.get(number) for number in range(8)] == [None] * 8
 
 
 def altered(manifest: bytes, **changes: Any) -> bytes:
