@@ -14,7 +14,6 @@ import pytest
 
 import daskprep as dp
 from daskprep.dataset import Dataset, segments
-from daskprep.dataset.writing import versions
 from daskprep.errors import ConfigError, CorruptDatasetError
 
 ROWS = 40
@@ -43,16 +42,17 @@ ACCESSES: dict[str, Callable[[Dataset], Any]] = {
 
 @pytest.mark.parametrize("is_partly_removed", [False, True])
 @pytest.mark.parametrize("access", ACCESSES)
-def test_reading_overwritten_dataset_raises(access, is_partly_removed, tmp_path, monkeypatch):
+def test_reading_overwritten_dataset_raises(access, is_partly_removed, tmp_path):
     write(tmp_path / "a.dp", 0)
     found = dp.open_dataset(tmp_path / "a.dp")
-    if is_partly_removed:
-        monkeypatch.setattr(versions, "_remove_others", lambda *_: None)
+    files = {name: (tmp_path / "a.dp" / found.version / name).read_bytes() for name in found.manifest.files}
     write(tmp_path / "a.dp", 100)
-    if is_partly_removed:  # as if the overwrite removed files first
-        for name in found.manifest.files:
-            if not name.endswith("zarr.json"):
-                (tmp_path / "a.dp" / found.version / name).unlink()
+    assert not (tmp_path / "a.dp" / found.version).exists()
+    if is_partly_removed:  # as if the overwrite removed other files first
+        for name in files:
+            if name.endswith("zarr.json"):
+                (tmp_path / "a.dp" / found.version / name).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / "a.dp" / found.version / name).write_bytes(files[name])
     with pytest.raises(CorruptDatasetError, match="written again or removed; open it again"):
         ACCESSES[access](found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 
@@ -13,7 +14,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError
-from daskprep.storage import manifest
+from daskprep.storage.checksum import crc32c
 
 pytestmark = pytest.mark.filterwarnings("ignore:append. the new rows differ")
 FEATURES = {
@@ -375,7 +376,9 @@ def test_damaged_files_of_parts_are_reported(tmp_path):
 @pytest.mark.parametrize("body", [{"digests": 5}, {"digests": [5]}, {"digests": {"a": 1}}, {}])
 def test_invalid_part_list_raises(tmp_path, body):
     _, dataset = fitted(tmp_path)
-    (tmp_path / "days.dp/appended.json").write_bytes(manifest._seal("appended", {"format": 1, **body}))
+    text = json.dumps({"format": 1, **body}, sort_keys=True, separators=(",", ":"))
+    sealed = f'{{"checksum":"{crc32c(text.encode()):08x}","appended":{text}}}\n'
+    (tmp_path / "days.dp/appended.json").write_text(sealed)
     with pytest.raises(CorruptDatasetError, match=r"appended\.json is damaged"):
         dp.open_dataset(dataset.url)
 

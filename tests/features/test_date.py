@@ -26,8 +26,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
-from daskprep.rows import dates
-from daskprep.rows.dates import CYCLES, PARTS, parse_format, parse_words
+from daskprep.rows.dates import CYCLES, PARTS, parse_datetime, parse_format, parse_words
 from daskprep.serving import Encoder, load
 
 LEARNED = LearnedDate()
@@ -680,17 +679,15 @@ def read_by_dateutil(text: str) -> datetime | None:
 
 @given(written_dates())
 def test_formats_with_names_equal_dateutil(text):
-    fields = parse_words(text)
-    assert fields is not None
-    assert dates._datetime_from_fields(fields) == read_by_dateutil(text)
+    assert parse_words(text) is not None
+    assert parse_datetime(text, None) == read_by_dateutil(text)
 
 
 @given(st.text("0123456789 ,.:/-aMprJunT+Z", max_size=14))
 @settings(max_examples=500)
 def test_text_is_never_read_differently_than_dateutil(text):
-    fields = parse_words(text)
-    if fields is not None:
-        assert read_by_dateutil(text) in (None, dates._datetime_from_fields(fields))
+    if parse_words(text) is not None:
+        assert read_by_dateutil(text) in (None, parse_datetime(text, None))
 
 
 @pytest.mark.parametrize(

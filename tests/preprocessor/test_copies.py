@@ -18,7 +18,6 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.passes.state import _PICKLED
 
 FRAME = pd.DataFrame(
     {
@@ -120,7 +119,10 @@ def test_altered_copy_raises(fitted, dump):
             pickle.loads(altered)
     state = fitted.__getstate__()
     for at, files in enumerate(state["files_"]):
-        altered = {**files, _PICKLED: files[_PICKLED].replace(b'"invalid_samples":[]', b'"invalid_samples":{}', 1)}
+        altered = {
+            name: data.replace(b'"invalid_samples":[]', b'"invalid_samples":{}', 1) for name, data in files.items()
+        }
+        assert altered != files
         with pytest.raises(CorruptDatasetError):
             fitted.__new__(dp.Preprocessor).__setstate__({**state, "files_": [*state["files_"][:at], altered]})
 

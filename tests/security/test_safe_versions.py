@@ -149,7 +149,9 @@ def test_versions_are_compared_by_number(
     least: str, found: str, is_safe: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "some_package", types.SimpleNamespace(__version__=found))
-    monkeypatch.setitem(security.SAFE_VERSIONS, "some", security._SafeVersion("some_package", least, "x"))
+    monkeypatch.setitem(
+        security.SAFE_VERSIONS, "some", SAFE_VERSIONS["fsspec"]._replace(module="some_package", min_version=least)
+    )
     try:
         require_safe("some")
     except MissingPackageError:

@@ -540,13 +540,14 @@ def test_rows_of_one_time_stay_together(times, borders, limit, split):
     by_time = [np.unique(assigned[days == day]) for day in np.unique(days)]
     assert max(map(len, by_time)) == 1
     if isinstance(split, DatetimeSplit) and split.gap is None:
-        ends = np.cumsum(largest_remainder(len(days), split._shares()))[:-1]
+        shares = split.shares if len(split.shares) == 3 else (split.shares[0], 0.0, split.shares[1])
+        ends = np.cumsum(largest_remainder(len(days), shares))[:-1]
         sizes = np.bincount(assigned, minlength=3)
         edges = np.cumsum([0, *np.unique(days, return_counts=True)[1]])
         for end, cut in zip(ends, np.cumsum(sizes)[:-1], strict=True):
             assert cut in (edges[edges <= end].max(), edges[edges > end].min())  # an edge of the time at the cut
         assert any("no rows are left" in str(one.message) for one in found) == any(
-            share and not size for share, size in zip(split._shares(), sizes, strict=True)
+            share and not size for share, size in zip(shares, sizes, strict=True)
         )
         assert sizes[0]
 

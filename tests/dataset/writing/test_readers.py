@@ -57,8 +57,7 @@ def dataset(request, table, tmp_path_factory) -> Dataset:
 def expected(dataset, table) -> dict[str, np.ndarray]:
     """The training rows from `encode`, in the order of the written row numbers."""
     rows = dataset["train"].read(["row_id"])["row_id"]
-    prep = dp.Preprocessor(dataset.features)
-    prep._set_learned(dataset.features, dataset.learned)
+    prep = dp.Preprocessor.from_dataset(dataset)
     return {"row_id": rows, **{name: array[rows] for name, array in prep.encode(table).items()}}
 
 

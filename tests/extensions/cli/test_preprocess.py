@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_progress_is_shown_on_terminals_unless_quiet(call, files, tmp_path, monk
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
-    monkeypatch.setattr("daskprep.sources.partitions.progress._is_interactive", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     shown = call(*command)
     assert shown.out.startswith(quiet.out)
     assert not quiet.error

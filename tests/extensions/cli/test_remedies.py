@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 import daskprep as dp
-from daskprep.extensions.cli import options, program
+from daskprep.extensions.cli import program
 from daskprep.extensions.cli.console import format_line
 from daskprep.sources.file_source import Format
 
@@ -66,7 +66,8 @@ def test_parameter_is_named_as_its_option(name):
 
 
 def test_formats_equal_read_files():
-    assert list(get_args(Format)) == options._FORMATS
+    choices = {tuple(one.type.choices) for one in program.commands["preprocess"].params if one.name == "format"}
+    assert choices == {get_args(Format)}
 
 
 @pytest.mark.filterwarnings("always")

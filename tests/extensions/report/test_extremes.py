@@ -18,7 +18,7 @@ from daskprep.columns.summaries import Quantiles
 from daskprep.extensions.cli import main
 from daskprep.extensions.report.charts import bin_numbers, draw
 from daskprep.extensions.report.findings import compute_mean, measure_other
-from daskprep.extensions.report.reporters import _show_other, gather, list_columns
+from daskprep.extensions.report.reporters import REPORTERS, gather, list_columns
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324
 ODD = "<b>\u202e\x00\x1b[31m\u2028$x_1$&amp;" + "w" * 5_000
@@ -183,7 +183,7 @@ def test_histogram_covers_all_doubles(values):
 def test_band_covers_all_doubles(values):
     found = np.array([0.0 if one is None else one for one in NUMBERS[values]])
     rows = np.stack([found, found[::-1]], axis=1)
-    charts = list(_show_other(None, {"train": measure_other(None, rows)}))
+    charts = list(REPORTERS["others"].charts(None, {"train": measure_other(None, rows)}))
     assert len(charts) == 2
     for chart in charts:
         assert np.isfinite(coordinates(draw(chart))).all()

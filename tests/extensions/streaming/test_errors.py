@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dask.dataframe as dd
 import pandas as pd
-import pyarrow as pa
 import pytest
 from torch.utils.data import DataLoader
 
@@ -85,10 +84,16 @@ def test_too_few_remaining_rows_for_ranks_raises(simple, table):
 
 
 @pytest.mark.parametrize(("world", "rows"), [(1, 99), (1, 1), (2, 99), (2, 101)])
-def test_source_changed_during_stream_raises(simple, gated, world, rows):
-    stream = simple.stream(gated, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
-    read = gated._read
-    gated._read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
+def test_source_changed_during_stream_raises(simple, table, world, rows):
+    counted = False
+
+    def read(start):
+        found = table.iloc[start : start + 100]
+        return pd.concat([found] * 2).iloc[:rows] if counted else found
+
+    frame = dd.from_map(read, range(0, len(table), 100), meta=table.iloc[:0])
+    stream = simple.stream(frame, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
+    counted = True
     with pytest.raises(CorruptDatasetError, match=f"it has {rows} rows, but had (100|3) when they were counted"):
         list(stream)
 
