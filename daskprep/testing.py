@@ -191,6 +191,7 @@ def _check_parameters(feature: Feature) -> None:
 
 
 def _check_no_cells(trial: _Trial) -> None:
+    """Check that a column without rows is learned and encoded."""
     for empty in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
         trial.summarize([empty])
         trial.learn([empty, trial.table])
@@ -204,6 +205,7 @@ def _check_encode(trial: _Trial) -> None:
 
 
 def _check_missing(trial: _Trial) -> None:
+    """Check that partitions of missing cells are learned and encoded."""
     for missing in (trial.missing(typed=True), trial.missing(typed=False)):
         learned = trial.learn([missing, trial.table, missing])
         trial.encode([missing, trial.table, missing], learned)
@@ -213,6 +215,7 @@ def _check_missing(trial: _Trial) -> None:
 
 
 def _check_merge(trial: _Trial) -> None:
+    """Raise _Violation if states depend on the order of merges."""
     tables = [*_split_rows(trial.table_with_missing, 1), trial.missing(typed=True)]
     parts = trial.summarize(tables)
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
@@ -334,6 +337,7 @@ def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def _first_difference(one: np.ndarray, other: np.ndarray) -> str:
+    """Return other shapes, or the first row that differs, as text."""
     if one.shape != other.shape:
         return f"shape {one.shape}, and {other.shape}"
     row = np.argwhere((one != other) & ~((one != one) & (other != other)))[0][0]  # noqa: PLR0124 both NaN

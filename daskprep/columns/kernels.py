@@ -199,8 +199,8 @@ def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
 def split_words(column: pa.Array, *, lowercase: bool = False) -> Spans:
     r"""Cut rows into words and punctuation marks: ``\w+|[^\w\s]``, exact for ASCII.
 
-    Bytes above 127 count as letters. A span with these bytes ends where tokens end, but the caller may have to cut it
-    further and to lower-case it.
+    Bytes above 127 count as letters. A span with these bytes ends where tokens end; the caller may have to cut and to
+    lower-case it.
     """
 
     def classify(raw: Bytes, out: Bytes, continues: Mask) -> Mask:
@@ -525,8 +525,8 @@ def only_where(mask: pa.Array, values: pa.Array) -> pa.Array:
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
     """Parse rows of numbers, by default between white space, as lists of float32.
 
-    "nan" and an empty field between two separators become NaN. A row with a field that is not a number is null; a row
-    without numbers is an empty list.
+    "nan" and an empty field between two separators become NaN. A row with other fields is null; a row without fields is
+    an empty list.
     """
     text = pc.utf8_trim_whitespace(column)
     lists = pc.ascii_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)

@@ -61,6 +61,7 @@ def load_model(package: str, path: str, stamp: object, cache_only: bool) -> Pret
 
 
 def _load_sentencepiece(path: str) -> PretrainedModel:
+    """Return the model of a file; padding may be a known token."""
     library = import_package("sentencepiece")
     require_safe("sentencepiece")
     model = library.SentencePieceProcessor(model_file=path)

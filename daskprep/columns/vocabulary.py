@@ -30,14 +30,12 @@ from daskprep.storage.tables import read_bounded_table
 Role = Literal["padding", "unknown", "start", "stop"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-# Larger vocabularies are saved in Parquet files, not in JSON.
-LARGE_VOCABULARY = 100_000
+LARGE_VOCABULARY = 100_000  # larger vocabularies are saved in Parquet files, not in JSON
 
 # Arrow hashes all entries at each lookup, about 100 ns an entry. From this size on, a cached index is faster, unless
 # there are more tokens to look up than entries.
 MIN_INDEXED_TOKENS = 10_000
-# An index takes 8 bytes an entry, and keeps the tokens in memory.
-MAX_CACHED_INDEXES = 8
+MAX_CACHED_INDEXES = 8  # an index takes 8 bytes an entry, and keeps the tokens in memory
 
 _JSON_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 
@@ -76,8 +74,8 @@ class SpecialSymbols:
     ) -> SpecialSymbols:
         """Return the symbols of sequences, sets and bags.
 
-        `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own. ConfigError for
-        symbols that lack a role.
+        `special_symbols` overrides them: symbols by role in the order of ids, or "ludwig" for its own. ConfigError if
+        one lacks.
         """
         if isinstance(special_symbols, Mapping):
             checked = {_check_role(name): symbol for name, symbol in special_symbols.items()}

@@ -58,8 +58,8 @@ class Dataset(DatasetMethods, StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.
 
     Opening a dataset reads its manifest and checks the files of the fitted state. Nothing is unpickled or evaluated,
-    and no file stays open. A dataset may therefore be used in threads and forked processes, and pickled; unpickling
-    opens it again by its path.
+    and no file stays open. A dataset may therefore be used in threads and forked processes, and pickled: its path is
+    opened again.
 
     Attributes
     ----------

@@ -356,7 +356,7 @@ class Split(SplitMethods):
         """Return an Arrow stream of encoded rows, one batch per block.
 
         Arrays are lists of a fixed size. None: "row_id" and all outputs. Libraries that read `__arrow_c_stream__`, such
-        as polars, also accept the split.
+        as polars, accept the split.
         """
         outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._select_outputs(columns)
         schema = pa.schema(
@@ -570,6 +570,7 @@ class Split(SplitMethods):
     # -- names
 
     def _select_outputs(self, columns: Iterable[str] | str | None) -> list[Output]:
+        """Return outputs by name without repeats, or all."""
         if columns is None:
             return list(self.layout.outputs)
         names = [columns] if isinstance(columns, str) else columns

@@ -57,8 +57,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     """Return the arguments of a Preprocessor for a configuration.
 
     "features" maps names to features, inputs first; "targets" names the output features. Without a `split`, Ludwig's
-    default applies, `RandomSplit()`; ``split: null`` trains on all rows. ConfigError for unknown keys, names that
-    repeat, and no features.
+    default applies, `RandomSplit()`; ``split: null`` trains on all rows. ConfigError for unknown keys, equal names, and
+    no features.
     """
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):
@@ -347,8 +347,8 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
 def _write_feature(name: str, feature: Feature, type_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the entry of a feature.
 
-    It has the parameters that differ from the defaults. `type_defaults` replace Ludwig's defaults. ConfigError for
-    types that are not in FEATURES.
+    It has the parameters that differ from the defaults. `type_defaults` replace Ludwig's. ConfigError for types that
+    are not in FEATURES.
     """
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(

@@ -330,6 +330,7 @@ _TRACED: dict[Any, Callable[..., Any]] = {
 
 
 def _vector(graph: Graph, encoder: VectorRowEncoder) -> Encoded:
+    """Return where a number is no finite one, and the input."""
     cells = graph.input(encoder.column, _SINGLE, encoder.size)
     return (np.isnan(cells) | np.isinf(cells)).astype(_INT).apply("ReduceMax", np.array([1]), keepdims=0) == 1, {
         "": cells

@@ -183,6 +183,7 @@ def _describe_missing(feature: Feature, learned: Learned) -> str:
 
 
 def _describe_vocabulary(vocabulary: Vocabulary) -> str:
+    """Return the size, and frequent tokens with their counts."""
     ids = _most_frequent(vocabulary, _MAX_TOKENS)
     # Tokens are converted one by one, because a vocabulary may have millions.
     top = [f"{_format_value(vocabulary.tokens[int(i)].as_py())} {int(vocabulary.frequencies[i]):,}" for i in ids]

@@ -444,8 +444,7 @@ def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
 def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the "ids" in order, and the "positions" of all ids.
 
-    The order is `order`, or else the order that the type of the data declares, or the sorted values; hash buckets
-    follow.
+    It is `order`, or else the order that the type of the data declares, or the sorted values; hash buckets follow.
     """
     first = int(learned.has_unknown)
     values = learned.vocabulary.tokens.slice(first)

@@ -138,6 +138,7 @@ def _from_decimals(column: pa.Array) -> pa.Array:
 
 
 def _finite(column: pa.Array) -> pa.Array:
+    """Return doubles, null for NaN and infinities."""
     finite = pc.is_finite(column)
     if not finite.false_count:
         return column

@@ -51,6 +51,7 @@ class FrameOutput(Estimator):
 
     @property
     def _output_container(self) -> Container:
+        """Return the container of `set_output`, or scikit-learn's."""
         chosen: Container | None = getattr(self, OUTPUT, {}).get("transform")
         if chosen is None and "sklearn" in sys.modules:  # else nobody has set its configuration
             chosen = sys.modules["sklearn"].get_config()["transform_output"]
@@ -59,7 +60,7 @@ class FrameOutput(Estimator):
     def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
         """Return human-readable values for the result of `transform`.
 
-        As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without a missing indicator.
+        As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without an indicator.
         ConfigError for lazy arrays.
         """
         from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import

@@ -231,6 +231,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return FileSample.of(path, data, self.sampled_files, self._inspect_content)
 
     def _inspect_content(self, content: pa.Buffer | bytes) -> MediaContent:
+        """Return the size and facts of a file, or why it is broken."""
         try:
             return MediaContent(len(content), self.read_facts(content))
         except MediaError as error:

@@ -216,6 +216,7 @@ def _parse_durations(texts: pa.Array, notation: Notation) -> pa.Array:
 
 
 def _part_seconds(parts: pa.StructArray, name: str, seconds: float) -> pa.Array | pa.Scalar:
+    """Return a part as seconds, 0 if it is empty or absent."""
     if parts.type.get_field_index(name) < 0:
         return pa.scalar(0.0)
     text = pc.struct_field(parts, name)
@@ -346,6 +347,7 @@ def _is_known_unit(amount: dict[str, str]) -> bool:
 
 
 def _is_unit_word(word: str) -> bool:
+    """Return whether a word is a unit, sign or currency."""
     if word[0] in "\u00b0+\"'" or _is_sign(word) or _is_currency(word):
         return True
     # Single letters are case-sensitive: "24D" is a seat, not 24 days.

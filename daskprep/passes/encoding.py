@@ -251,6 +251,7 @@ def _try_encode(name: str, feature: Contract, learned: Learned, cells: Sequence[
 
 
 def _encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:
+    """Return the arrays of text cells by output."""
     [column] = feature.reads(name)
     source = PandasSource(pd.DataFrame({column: pd.Series(list(cells), dtype=object)}))
     encoded = encode_source({name: feature}, {name: learned}, source)

@@ -99,6 +99,7 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def _cast_to_text(column: pa.Array) -> pa.Array:
+    """Return cells as text; times of a fixed offset are local, with it."""
     offset = _parse_offset(column.type.tz) if pt.is_timestamp(column.type) else None
     if offset is None:
         return column.cast(pa.string())

@@ -41,15 +41,12 @@ from daskprep.sources.frames import (
 from daskprep.sources.locations import Spool, find_files
 from daskprep.storage.threads import map_in_threads
 
-# Rows of a stream in one batch.
-_BATCH_ROWS = 256
-# Rows in the sample for the mean size of a row.
-_SAMPLE_ROWS = 1_000
+_BATCH_ROWS = 256  # rows of a stream in one batch
+_SAMPLE_ROWS = 1_000  # rows in the sample for the mean size of a row
 # Prefetched batches and fragments; the defaults prefetch several times as much.
 _SCAN_OPTIONS = {"batch_readahead": 2, "fragment_readahead": 1}
 _COLLECT_OPTIONS: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
-# Maximum size of a table that is written to a file.
-_BATCH_BYTES = 8_000_000
+_BATCH_BYTES = 8_000_000  # maximum size of a table that is written to a file
 _consumed_readers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 

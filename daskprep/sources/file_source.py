@@ -36,14 +36,12 @@ from daskprep.sources.locations import File, Spool, find_files, for_each_file, h
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000
-# Bytes in memory for each byte of a file: of Parquet with every type but media, measured.
-_MEMORY_RATIO = 2.3
+_MEMORY_RATIO = 2.3  # bytes in memory for each byte of a file: of Parquet with every type but media, measured
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 _SHOWN_FILES = 3
-# Each thread keeps the bytes and the table of one fragment in memory.
-_SURVEY_THREADS = 8
+_SURVEY_THREADS = 8  # each thread keeps the bytes and the table of one fragment in memory
 
 Format = Literal["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
 _FORMATS: dict[str, Format] = {

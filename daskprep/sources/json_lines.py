@@ -42,8 +42,7 @@ _NEWLINE = 10
 _UNMARKED_BYTES = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
 # How a single line starts that `DataFrame.to_json` wrote in another orientation than "records".
 _PANDAS_START = re.compile(rb'\{"columns":\[|\{"schema":\{"fields":\[|\{"0":\{"|\{"(?:[^"\\]|\\.)*":\{"0":')
-# Change of the nesting depth at each byte.
-_DEPTH_CHANGES = np.zeros(256, np.int8)
+_DEPTH_CHANGES = np.zeros(256, np.int8)  # change of the nesting depth at each byte
 _DEPTH_CHANGES[list(b"[{")], _DEPTH_CHANGES[list(b"]}")] = 1, -1
 _IS_MARK = np.isin(np.arange(256), list(b"[{]},\n"))
 # An Arrow type and a flag: True for values of several types, which are read as text.
@@ -325,7 +324,7 @@ def _split_elements(data: bytes) -> bytes:
 
 
 def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """Return the type of a parsed column: text for timestamps, for numbers one that holds their values."""
+    """Return the type of a parsed column; of numbers, one for their size."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()
@@ -342,6 +341,7 @@ def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
 
 
 def _float_type(values: np.ndarray) -> pa.DataType:
+    """Return the type for floats: integral, big integers, or float64."""
     largest = np.max(np.abs(values), initial=0)
     if largest >= _MAX_BIG_INTEGER or not bool((values == np.trunc(values)).all()):
         return pa.float64()
@@ -349,6 +349,7 @@ def _float_type(values: np.ndarray) -> pa.DataType:
 
 
 def _integer_type(values: Sequence[int]) -> pa.DataType:
+    """Return int64, the type of big integers, or float64 beyond."""
     # Compared as floats, because Arrow converts all integers of a column with a float or a big integer to floats.
     largest = max(abs(float(value)) for value in values)
     if largest >= _MAX_BIG_INTEGER:

@@ -31,8 +31,7 @@ from daskprep.storage.threads import map_in_threads
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _GLOB_CHARACTERS = re.compile(r"[*?\[]")
 _HIDDEN = re.compile(r"(^|/)[._]")
-# Folders of versions in a dataset of encoded rows.
-_VERSION_FOLDER = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")
+_VERSION_FOLDER = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")  # folders of versions in a dataset of encoded rows
 # Names that file systems use for the version or modification time of a file, the most reliable first.
 _STAMP_KEYS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
@@ -41,8 +40,7 @@ _STAMP_KEYS = (
 
 T = TypeVar("T")
 AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
-# The dataset written later may need space on the same disk.
-_MIN_FREE_FACTOR = 4
+_MIN_FREE_FACTOR = 4  # the dataset written later may need space on the same disk
 
 
 @dataclass(frozen=True)

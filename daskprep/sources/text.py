@@ -227,6 +227,7 @@ class _QuoteTracker:
 
 
 def _outside_quotes(positions: np.ndarray, changes: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Return the positions that no quote encloses."""
     if len(changes) == 1:
         return positions[:0] if inside[0] else positions
     outside: np.ndarray = positions[~inside[np.searchsorted(changes, positions) - 1]]
@@ -287,7 +288,7 @@ class RecordCuts(NamedTuple):
 def cut_records(
     blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
 ) -> RecordCuts:
-    """Return the first end of a record at or after each target."""
+    """Return the ends of records first at or after targets, each once."""
     quotes, positions, waiting = _QuoteTracker(delimiter, quote), list[int](), list(targets)[::-1]
     counts, lines, at_start, plain = list[int](), 0, True, True
     for block in join_quote_runs(blocks, quote):

@@ -38,16 +38,13 @@ _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
 _BLOSC_HEADER = struct.Struct("<4B3I")
 HEADER_BYTES = _BLOSC_HEADER.size
 _PLAIN_NAME = re.compile(r"(?!\.|__)[A-Za-z0-9_.-]+")
-# File systems allow 255 bytes.
-_MAX_NAME_LENGTH = 200
+_MAX_NAME_LENGTH = 200  # file systems allow 255 bytes
 # NumPy supports 64 axes, xarray and torch fewer. Not counted: the axis of the rows.
 _MAX_AXES = 31
-# Blosc counts bytes in signed 32-bit numbers, and its header takes a few.
-MAX_CHUNK_BYTES = (1 << 31) - 1024
+MAX_CHUNK_BYTES = (1 << 31) - 1024  # Blosc counts bytes in signed 32-bit numbers, and its header takes a few
 _CHECKSUM_DTYPE, _NUMBER_DTYPE = np.dtype("<u4"), np.dtype("<u8")
 _SLOT_BYTES = _CHECKSUM_DTYPE.itemsize + 2 * _NUMBER_DTYPE.itemsize
-# Zarr's offset and size of an absent chunk: the last shard may have fewer chunks.
-_ABSENT = (1 << 64) - 1
+_ABSENT = (1 << 64) - 1  # Zarr's offset and size of an absent chunk: the last shard may have fewer chunks
 
 
 @checkpointable

@@ -387,6 +387,7 @@ def _close_preallocated(descriptor: int) -> None:
 
 
 def _special_file_error(path: str, mode: int) -> CorruptDatasetError:
+    """Return the error for a link, pipe, socket or device."""
     if stat.S_ISLNK(mode):
         description = "a link, which could lead anywhere: replace it by its target"
     else:
@@ -476,6 +477,7 @@ def _warn_of_waiting(descriptor: int, folder: Path) -> None:
 
 
 def _release_lock(descriptor: int) -> None:
+    """Unlock and close a descriptor, unless a parent process locked it."""
     if descriptor in _lock_descriptors:  # not so in a forked process, which never held the lock
         with _ignore_missing_locks():
             portalocker.unlock(descriptor)
@@ -507,6 +509,7 @@ def make_folder(path: str | os.PathLike[str], parameter: str) -> Path:
 
 
 def _create_file(path: Path, *, flush: bool) -> int:
+    """Create a file and its folders; FileExistsError if it exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
@@ -554,6 +557,7 @@ def _sync(path: str | Path) -> None:
 
 
 def _remedy(error: OSError, folder: Path) -> str:
+    """Return how to get room for a file in a folder."""
     if error.errno == errno.EFBIG:
         return "raise the limit on the size of files (ulimit -f), or write elsewhere"
     while not folder.exists():

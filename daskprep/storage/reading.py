@@ -30,8 +30,7 @@ _FOOTER_BYTES = 1_000_000  # limit of the cache, as stored; in memory footers ta
 _INDEX_BYTES = 4_000_000  # limit of the cache of indexes of shards, in memory
 _SPAN_BYTES = 250  # in memory
 
-# At the end of a Parquet file: the length of its footer, and "PAR1".
-_FOOTER_LENGTH_BYTES, _FOOTER_END_BYTES = 4, 8
+_FOOTER_LENGTH_BYTES, _FOOTER_END_BYTES = 4, 8  # at the end of a Parquet file: the length of its footer, and "PAR1"
 # Transferring this many bytes from a store takes little time compared with the latency of the request.
 _REQUEST_BYTES = 1 << 16
 
@@ -285,6 +284,7 @@ class BoundedCache:
         return self._values.get(key)
 
     def put(self, key: object, value: Any, nbytes: int) -> None:
+        """Store a value; beyond the limit, drop all others, or this one."""
         with self._lock:
             if key in self._values or nbytes > self._limit:
                 return

@@ -50,7 +50,7 @@ _PROTOCOL_PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"
 
 @functools.cache
 def require_safe(package: str, alternative: str = "") -> None:
-    """Raise MissingPackageError if a package has a known security hole."""
+    """Raise MissingPackageError for a known security hole, ImportError without the package."""
     accepted = os.environ.get(OVERRIDE_VARIABLE, "").replace(" ", "").split(",")
     if package in accepted or "all" in accepted:
         return
@@ -203,6 +203,7 @@ def redact_url(url: str) -> str:
 
 
 def _remove_credentials(url: str) -> str:
+    """Return a URL without password; a digest replaces the query."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return url

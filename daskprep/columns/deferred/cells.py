@@ -215,6 +215,7 @@ def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
 
 
 def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
+    """Return structs of path and bytes, or of samples, as cells."""
     if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _convert_or_raise(_iterate_dicts(column), kind)
     rate = column.field("rate") if column.type == CELL_TYPE else None
@@ -234,6 +235,7 @@ def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
 
 
 def _to_numpy(samples: pa.Scalar) -> Any:
+    """Return samples as an array, or a list of one for each channel."""
     if not samples.is_valid:
         return None
     if _is_list_type(samples.values.type):

@@ -259,6 +259,7 @@ def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> p
 
 
 def _write_if_missing(folder: Folder, name: str, data: pa.Buffer) -> bool:
+    """Write a file unless it has this size; return whether it did."""
     is_missing: bool = folder.size(name) != data.size  # a file that a power failure truncated has another size
     if is_missing:
         folder.write(name, data, durable=False)

@@ -22,8 +22,7 @@ from daskprep.columns.summaries.token_counts import (
 )
 
 MAX_SAMPLES = 5
-# Samples are shown in warnings and pickled with every summary, so long cells are truncated.
-MAX_SAMPLE_CHARACTERS = 200
+MAX_SAMPLE_CHARACTERS = 200  # samples are shown in warnings and pickled with every summary, so long cells are truncated
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Exact sums of doubles and of their products and squares, and the means and standard deviations that follow from them.
 
-Digits that float64 adds and multiplies without rounding make sums Python integers, so they depend on neither the order
-of rows nor the partitioning.
+Digits that float64 adds and multiplies without rounding make sums Python integers: neither order nor partitioning of
+rows matters.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy as np
 
 from daskprep.columns.summaries.base import Summary, finite_doubles
 
-# Every double is an integer multiple of 2**-1074; a product of two is one of 2**-2148.
-UNIT_BITS = 1074
+UNIT_BITS = 1074  # every double is an integer multiple of 2**-1074; a product of two is one of 2**-2148
 
 # Products of two digits are below 2**40, so a dot product over 2**13 values stays within 2**53 and is exact in float64,
 # in any order of additions by BLAS. For 2**13 values, OpenBLAS also stays on one thread. Each call processes 16 of
@@ -95,8 +94,8 @@ def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
 def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield positions and digits of doubles, from the highest.
 
-    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest positions are used;
-    those without digits are left out.
+    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest are used; those
+    without digits are left out.
     """
     peak = float(np.abs(numbers).max(initial=0.0))
     highest = (math.frexp(peak)[1] - 1) // bits

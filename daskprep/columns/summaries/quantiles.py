@@ -10,8 +10,7 @@ import numpy as np
 
 from daskprep.columns.summaries.base import Summary, finite_doubles
 
-# Up to this size of the range of keys, counting into an array is faster than sorting.
-DENSE_KEYS = 1 << 22
+DENSE_KEYS = 1 << 22  # up to this size of the range of keys, counting into an array is faster than sorting
 
 KeyPosition: TypeAlias = tuple[np.ndarray, np.ndarray]
 

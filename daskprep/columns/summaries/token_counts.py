@@ -22,11 +22,9 @@ from daskprep.columns.summaries.base import Summary
 from daskprep.errors import ColumnError, StorageFullError
 from daskprep.storage.local_files import DISK_FULL_ERRNOS
 
-# The increment of the SplitMix64 generator.
-STEP = np.uint64(0x9E3779B97F4A7C15)
+STEP = np.uint64(0x9E3779B97F4A7C15)  # the increment of the SplitMix64 generator
 
-# The tokens of a chunk and their intermediate arrays stay in the CPU cache.
-CHUNK_TOKENS = 1 << 15
+CHUNK_TOKENS = 1 << 15  # the tokens of a chunk and their intermediate arrays stay in the CPU cache
 # Longer tokens are hashed one by one: each pass over a chunk takes microseconds, even for a single token.
 LONG_TOKEN_BYTES = 512
 
@@ -107,8 +105,7 @@ def _leading_words(tokens: pa.StringArray) -> np.ndarray:
     return masked
 
 
-# With a billion distinct tokens, each of 256 shards has 4 million, which fit in memory.
-SHARDS = 256
+SHARDS = 256  # with a billion distinct tokens, each of 256 shards has 4 million, which fit in memory
 
 Entries = tuple[pa.Array, np.ndarray]
 

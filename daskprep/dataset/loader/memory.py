@@ -9,10 +9,8 @@ from daskprep.columns.display import format_bytes, format_count
 from daskprep.dataset.options import parse_bytes
 from daskprep.errors import ConfigError
 
-# Windows in memory: two are gathered, one is yielded, and a batch of another may still be in use.
-WINDOWS = 4
-# Cached columns of single numbers, and what threads and allocators take.
-_FIXED_BYTES = 40_000_000
+WINDOWS = 4  # windows in memory: two are gathered, one is yielded, and a batch of another may still be in use
+_FIXED_BYTES = 40_000_000  # cached columns of single numbers, and what threads and allocators take
 
 
 def not_enough(memory: str | int, required_bytes: int) -> str:

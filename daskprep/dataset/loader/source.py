@@ -238,6 +238,7 @@ class FileBlocks:
         self._pool = self._make_pool(blocks)
 
     def close(self) -> None:
+        """Free all slots, and put the buffers back for later iterations."""
         self._pool.free = list(range(self._pool.slots))
         self._buffers.put_back(self._pool_shape, self._pool)
         self._buffers.put_back(self._tables.names, self._tables)

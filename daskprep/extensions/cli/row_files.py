@@ -84,6 +84,7 @@ def write_rows(
 
 
 def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
+    """Write tables, at least one, with the schema of the first."""
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:

@@ -39,8 +39,7 @@ _MEASURED = re.compile(
     r"|volume|weight|mass|height|length|width|depth|distance|mileage|age|year|score|votes|views|count|total|sum|mean"
     r"|max|min)(_|$)"
 )
-# Serial numbers have the same number of digits, rarely fewer than this.
-_SERIAL_DIGITS = 5
+_SERIAL_DIGITS = 5  # serial numbers have the same number of digits, rarely fewer than this
 # Unique numbers are row numbers if random numbers in their range would be unique with probability e**-10 or less.
 _CHANCE = 10
 # More possible codes than this are identifiers, rather than codes of diagnoses, places or goods.

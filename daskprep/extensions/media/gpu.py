@@ -202,6 +202,7 @@ _decoders_lock = threading.Lock()
 
 
 def _get_decoder(device: torch.device) -> Decoder:
+    """Return the only decoder of a device."""
     with _decoders_lock:
         if device not in _decoders:
             _decoders[device] = Decoder(device)

@@ -278,9 +278,8 @@ def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixe
 def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
     """Return class ids of a mask, and the unknown pixels.
 
-    `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Pixels of other colors are
-    unknown and become class 0. With `two_levels`, channels are first rounded to 0 and 255. MediaError for other
-    channels.
+    `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Others are unknown and become
+    class 0. With `two_levels`, channels are first rounded to 0 and 255. MediaError for other channels.
     """
     if image.shape[0] != colours.shape[1]:
         raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")

@@ -161,7 +161,7 @@ def _make_histogram(
 
 
 def _name_bins(edges: Sequence[float], format_number: Callable[[float], str], *, is_integer: bool) -> list[str]:
-    """Return the names of the bins, "low to high"."""
+    """Return "low to high" for each bin; of integers, both are in it."""
     if not is_integer:
         return [f"{low} to {high}" for low, high in pairwise(map(format_number, edges))]
     bins = [(math.ceil(low), math.ceil(high) - 1) for low, high in pairwise(edges)]

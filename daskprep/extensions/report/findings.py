@@ -194,8 +194,7 @@ class RowSample:
 
     The selected rows depend only on the number of rows, and are taken from windows that are read anyway. `columns` are
     the outputs with one number or class per row. `equal` has hashes of the distinct rows, and how often each occurs; it
-    is empty if the dataset has other outputs as well. Rows with ``<UNK>`` in an output of `with_unknown`, which may be
-    of different values, are left out.
+    is empty if the dataset has other outputs as well. Rows with ``<UNK>`` in an output of `with_unknown` are left out.
     """
 
     def __init__(self, columns: Sequence[Column], rows: int) -> None:
@@ -522,8 +521,8 @@ def _tail_ratio(ends: np.ndarray) -> float:
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
     """Return drift from the first split, by further split.
 
-    That is its population stability index, and whether it is high and no chance. Splits that cannot be compared, such
-    as of positions, are left out.
+    That is its population stability index, and whether it is high and no chance. Measures that cannot be compared are
+    left out.
     """
     first, *others = by_split
     drift = {}

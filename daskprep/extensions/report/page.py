@@ -157,6 +157,7 @@ def _splits(dataset: Dataset) -> Markup:
 
 
 def _first_rows(split: Split) -> Markup:
+    """Return a table of first rows, and a note on what it lacks."""
     head, *rows = read_first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
     if split.dataset.manifest.missing_cells is None:

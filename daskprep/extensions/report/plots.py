@@ -122,6 +122,7 @@ def _add_axes(subfigure: Any) -> Axes:
 
 
 def _label_axes(axes: Axes, chart: Any, y_label: str | None = None) -> None:
+    """Set labels, and for several splits a legend."""
     if y_label:
         axes.set_ylabel(y_label)
     axes.set_xlabel(chart.note, fontsize="small", color="grey")

@@ -259,6 +259,8 @@ def _show_numbers(column: Column, by_split: Mapping[str, Quantiles]) -> list[Cha
 
 
 def _show_classes(column: Column, by_split: Mapping[str, ClassTally]) -> list[Chart]:
+    """Return bars of frequent classes, by decoded name."""
+
     def decode_ids(ids: np.ndarray) -> list[str]:
         return _format_names(column.feature.decode(ids.astype(column.output.dtype), column.learned))
 
@@ -331,6 +333,7 @@ def _show_positions(column: Column, by_split: Mapping[str, PositionSums]) -> lis
 
 
 def _show_other(column: Column, by_split: BySplit) -> list[Chart]:
+    """Return charts of a custom type: by position, or a histogram."""
     if not isinstance(next(iter(by_split.values())), Quantiles):
         return _show_positions(column, by_split)
     spreads = {split: one for split, one in by_split.items() if len(one.keys)}

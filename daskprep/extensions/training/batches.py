@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from daskprep.errors import ConfigError
 
-# A trainer holds the batch it works on, and prefetches one if the number of batches is unknown.
-_MAX_SNAPSHOTS = 3
+_MAX_SNAPSHOTS = 3  # a trainer holds the batch it works on, and prefetches one if the number of batches is unknown
 
 
 @runtime_checkable

@@ -335,6 +335,7 @@ def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict
 
 @contextmanager
 def _add_error_note(role: str, name: str) -> Iterator[None]:
+    """Name the manager in a note on any error."""
     try:
         yield
     except Exception as error:

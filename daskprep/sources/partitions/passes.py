@@ -53,14 +53,12 @@ if TYPE_CHECKING:
 _TREE_WIDTH = 8
 # Enough for all threads to finish at about the same time; a task costs the scheduler and the client a millisecond.
 _TASKS_PER_THREAD = 8
-# For a cluster without workers yet.
-_DEFAULT_TASKS = 64
+_DEFAULT_TASKS = 64  # for a cluster without workers yet
 # Columns in a merge task. Summaries of 8 partitions for these columns are in memory together: 32 MB of quantiles.
 _CHUNK_KEYS = 64
 # Returns a list: first the list of small results, then other gathered values.
 Gather = Callable[[Iterator[Any]], list[Any]]
-# Below 1, since even unrelated items share names of classes and folders in a pickle.
-_MIN_SEPARATE_RATIO = 0.8
+_MIN_SEPARATE_RATIO = 0.8  # below 1, since even unrelated items share names of classes and folders in a pickle
 
 
 def map_partitions(

@@ -89,6 +89,7 @@ class Progress:
         return advance
 
     def _end_stage(self) -> None:
+        """Add the seconds of the stage, if one runs."""
         if self._stage is not None:
             name, started = self._stage
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started

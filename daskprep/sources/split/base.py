@@ -43,8 +43,7 @@ ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | 
 TRAIN, VALIDATION, TEST, DROPPED = 0, 1, 2, 255
 DEFAULT_SHARES = (0.7, 0.1, 0.2)
 MAX_EXAMPLES = 3
-# Parameters of splits that are optional columns.
-_OPTIONAL_COLUMNS = ("stratify", "group", "time")
+_OPTIONAL_COLUMNS = ("stratify", "group", "time")  # parameters of splits that are optional columns
 
 
 class PartitionAssignment(Protocol):

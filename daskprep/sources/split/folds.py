@@ -37,8 +37,7 @@ from daskprep.sources.split.times import (
     TimeSplitter,
 )
 
-# Fold numbers are bytes, and 255 means that a row is in no fold.
-MAX_FOLDS = 255
+MAX_FOLDS = 255  # fold numbers are bytes, and 255 means that a row is in no fold
 
 
 class _FoldSplitter(Splitter):

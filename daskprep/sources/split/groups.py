@@ -196,6 +196,7 @@ class GroupAssignment:
     unit_splits: NDArray[np.uint8]  # of each unit
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the split of each row's group; an error for unknown groups."""
         codes, names = encode_classes(table, self.column)
         units = pa.array(_hashes(names, self.key) >> self.shift)
         unit_index = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()
