@@ -67,12 +67,9 @@ class DataModule(training.DataModule, LightningDataModule):
     >>> trainer.fit(model, data)  # doctest: +SKIP
     """
 
-    # The Trainer of the loader state that is kept between fits.
-    _state_trainer: Trainer | None = None
-    # Whether a state was loaded since the loaders were opened.
-    _has_loaded_state = False
-    # Of the training loader; None: unknown, or not opened yet.
-    _batch_size: int | None = None
+    _state_trainer: Trainer | None = None  # the Trainer of the loader state that is kept between fits
+    _has_loaded_state = False  # whether a state was loaded since the loaders were opened
+    _batch_size: int | None = None  # of the training loader; None: unknown, or not opened yet
 
     def _hide_unused_loaders(self) -> None:
         for role in ROLES:
@@ -82,8 +79,7 @@ class DataModule(training.DataModule, LightningDataModule):
                 setattr(self, name, MethodType(getattr(LightningDataModule, name), self))
 
     def prepare_data(self) -> None:
-        # Lightning calls this only on the ranks that must prepare data, while the other ranks wait.
-        self._prepare()
+        self._prepare()  # Lightning calls this only on the ranks that must prepare data, while the other ranks wait
 
     def setup(self, stage: str = "fit") -> None:
         """Open the loaders of a stage; forget the state of another Trainer."""
@@ -114,8 +110,7 @@ class DataModule(training.DataModule, LightningDataModule):
             self._state_trainer = None
             self._has_loaded_state = True
             super().load_state_dict(state_dict)
-            # Lightning resumes at a number of batches.
-            saved = state_dict.get("batch_size")
+            saved = state_dict.get("batch_size")  # Lightning resumes at a number of batches
             [state] = state_dict["train"].values()
             is_within = "next_epoch" not in state and bool(state["source"].get("rows_given"))
             if is_within and None not in (saved, self._batch_size) and saved != self._batch_size:

@@ -151,8 +151,7 @@ def bar_chart(heights: Sequence[float]) -> Markup:
         return Markup()
     shapes = []
     for index, bar in enumerate(heights):
-        # Heights above 0 remain visible.
-        height = max(bar / top * _HEIGHT, 1.0 * bool(bar))
+        height = max(bar / top * _HEIGHT, 1.0 * bool(bar))  # heights above 0 remain visible
         shapes.append(_rect(index * step, _HEIGHT - height, step * 0.85, height))
     return _chart(shapes)
 

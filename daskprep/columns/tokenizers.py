@@ -332,6 +332,7 @@ class Custom(RowTokenizer):
             raise ConfigError('Pass the function itself as the tokenizer, in place of "custom"')
 
     def parameters(self) -> dict[str, Any]:
+        """Return the parameters, and the function's source code."""
         function = self.function
         cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
         try:  # without source code, the address in `repr` identifies the function, so that it never hits a cache
@@ -435,6 +436,7 @@ class Pretrained(Tokenizer):
         return {**super().parameters(), "path": None, "content": self.model.digest}
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        """Return the tokens of the model for each text."""
         model, rows = self.model, kernels.encode_rows(column)
         texts = lowercase_strings(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))

@@ -270,7 +270,7 @@ class Dataset(DatasetMethods, StoredDataset):
 
 
 def _cache_block(media: _Media, task: tuple[_Key, BlockLocation, int]) -> int:
-    """Decode and cache a block (key, location, block number) unless it is cached; return its number of rows."""
+    """Decode and cache a block (key, location, number) unless it is cached or a file is broken; return its rows."""
     key, location, block = task
     blocks, cache = media[key]
     if not cache.has(block):

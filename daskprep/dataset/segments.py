@@ -171,8 +171,7 @@ def open_segment(root: Folder, base_dir: str | None, *, trusted: bool, digest: s
         for name in segment.state_entries:
             segment.files.read(name)
     except CorruptDatasetError:
-        # The dataset may have been written again after its manifest was read.
-        current = read_manifest(root)
+        current = read_manifest(root)  # the dataset may have been written again after its manifest was read
         if current is None or current.to_bytes() == manifest.to_bytes():
             raise
         return open_segment(root, base_dir, trusted=trusted, digest=digest)

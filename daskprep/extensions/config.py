@@ -378,8 +378,7 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
         if isinstance(values.get(name), list):
             values[name] = tuple(values[name])
     if kind == "datetime":
-        # Ludwig accepts this key but ignores it; a missing time raises an error here.
-        values.pop("fill_value", None)
+        values.pop("fill_value", None)  # Ludwig accepts this key but ignores it; a missing time raises an error here
     if kind in ("datetime", "time_series") or values.get("time"):
         values.setdefault("divide_times", False)
     with preprocessing.error_context("split"):

@@ -255,9 +255,6 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
     return outputs | ({name + MISSING: missing.astype(np.uint8)} if encoder.has_missing_indicator else {})
 
 
-# -- numbers
-
-
 def _read_numbers(graph: Graph, encoder: RowEncoder) -> tuple[Value, Value]:
     """Return the input of a column of numbers, and its missing cells."""
     cells = graph.input(encoder.column, _DOUBLE)
@@ -353,9 +350,6 @@ def _date(graph: Graph, encoder: DateRowEncoder) -> Encoded:
         year, *others = calendar_parts(parts[0] + _DAYS_OF_ERA, parts[1])  # integers from 0 on
         parts = [year - 400, *others[:-1]]
     return missing, {"": parts[0].apply("Concat", *parts[1:], axis=1)}
-
-
-# -- text
 
 
 @functools.cache

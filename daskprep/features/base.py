@@ -207,14 +207,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {}
     missing_value_strategy: Any
     fill_value: Any
-    # Whether values are the weights of rows.
-    _weighs_rows: ClassVar[bool] = False
+    _weighs_rows: ClassVar[bool] = False  # whether values are the weights of rows
     # Whether ordered values are seconds since 1970, so that later rows follow on the range of the fit.
     _follows_time: ClassVar[bool] = False
-    # Whether cells are positions in the images of another column.
-    _is_in_images: ClassVar[bool] = False
-    # Whether the fit opens a sample of the files, so that losses are estimates.
-    _samples_files: ClassVar[bool] = False
+    _is_in_images: ClassVar[bool] = False  # whether cells are positions in other images
+    _samples_files: ClassVar[bool] = False  # whether the fit opens a sample of the files, so that losses are estimates
     # Unusual and unreadable texts, on which parsers would differ; golden rows include them.
     _has_default_fill: ClassVar[bool] = False  # whether "fill_with_const" needs no `fill_value`
     _before: Sequence[Any] = ()  # borders of rows that come before all others, for windows

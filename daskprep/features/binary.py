@@ -105,6 +105,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
+        """Learn which of two labels is True; of more numbers, those above 0."""
         tokens, _ = summary.rank()
         if len(tokens) > _MAX_LABELS:
             return self._learn_numbers(tokens)
@@ -195,6 +196,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
             raise ValueError(f"the labels {list(learned.bool2str)} are not of type {learned.cell_type}")
 
     def _training_counts(self, learned: LearnedBinary) -> dict[str, TrainingCounts]:
+        """Return the rows of False and True, without imputed cells."""
         if learned.counts is None:
             return {}
         counts = np.array(learned.counts)
@@ -220,6 +222,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 
     def advice(self, learned: LearnedBinary) -> str | None:
+        """Return why another label may be True, or None."""
         if advice := fill_advice(self, learned):
             return advice
         if self.positive is not None and learned.counts is not None and not learned.counts[1]:

@@ -62,6 +62,7 @@ class LearnedCategory(CategoryValues, LearnedTokens):
         return len(self.vocabulary) + self.buckets
 
     def class_counts(self) -> Integers | None:
+        """Rows by id, <UNK> included; None with buckets."""
         if self.buckets:
             return None
         counts = self.vocabulary.frequencies.copy()
@@ -189,6 +190,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
     reads_any_text_as = "class"
 
     def check(self) -> None:
+        """Raise ConfigError for parameters that exclude each other."""
         if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):
             raise ConfigError(
                 f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
@@ -280,6 +282,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
+        """Learn labels; ColumnError for none, or left out ones if an error."""
         buckets = self.hash_buckets or self.oov_buckets
         specials = SpecialSymbols((), (), ()) if self.is_closed else _SPECIALS
         if self.hash_buckets is not None:

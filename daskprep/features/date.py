@@ -162,6 +162,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
     _edge_case_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     def check(self) -> None:
+        """Raise ConfigError for an invalid format or unknown parts."""
         if self.datetime_format is not None:
             if "%" not in self.datetime_format:
                 raise ConfigError(f'Date: datetime_format {self.datetime_format!r} has no field, such as "%Y-%m-%d"')
@@ -263,6 +264,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return f"{super()._remedy(learned)}, {verb} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
+        """Return why dates may have another meaning, or None."""
         if advice := fill_advice(self, learned):
             return advice
         if self.datetime_format is not None:

@@ -71,6 +71,7 @@ class Embedding(Feature[Summary, LearnedVector]):
     fill_value: str | float | None = 0.0
 
     def check(self) -> None:
+        """Raise ConfigError without size, or a function to import."""
         if self.function is None or self.size is None:
             raise ConfigError('Embedding needs a function and the size of its vectors, as in function="models.embed"')
         if isinstance(self.fill_value, float | int) and self.fill_value:
@@ -81,6 +82,7 @@ class Embedding(Feature[Summary, LearnedVector]):
         self.fingerprint()
 
     def fingerprint(self) -> str:
+        """Return a digest of name and version, or its module's code."""
         name = check_function_name("function", self.function)
         if (content := self.version) is None:
             file = getattr(importlib.import_module(name.rpartition(".")[0]), "__file__", None)
@@ -113,6 +115,7 @@ class Embedding(Feature[Summary, LearnedVector]):
         return super().parse_fill(value) if isinstance(value, str | bytes) else pa.nulls(1, pa.string())
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
+        """Return vectors, cached in a file; zeros for missing cells."""
         out = np.zeros((len(parsed), learned.vector_size), np.float32)
         distinct = parsed.drop_null().dictionary_encode()
         if len(distinct):

@@ -60,8 +60,8 @@ class FrameOutput(Estimator):
     def inverse_transform(self: Any, X: Any) -> pd.DataFrame:
         """Return human-readable values for the result of `transform`.
 
-        As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay imputed without an indicator.
-        ConfigError for lazy arrays.
+        As from `decode`, unseen categories are ``<UNK>``, and imputed cells stay without an indicator. ConfigError for
+        lazy arrays.
         """
         from sklearn.utils import check_array  # noqa: PLC0415 it takes a second to import
 

@@ -89,6 +89,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return self.invalid != "missing"  # only empty cells are unreadable, which deserve no warning
 
     def _find_decodable(self, parsed: pa.Array) -> np.ndarray | None:
+        """Return a mask of decodable cells; None unless others drop rows."""
         if self.on_error != "drop":
             return None
         decodable: np.ndarray = pc.struct_field(parsed, "error").is_null().to_numpy(zero_copy_only=False)
@@ -307,6 +308,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return out, [failure.row for failure in failures]
 
     def _stored_cells(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
+        """Return the cells to store; RejectedValueError if some are unfilled."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the column that "

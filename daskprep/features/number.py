@@ -85,8 +85,7 @@ class NumberSummary(Summary):
     rounded: int = 0  # integers that float32 rounds, stored without normalization
     # Texts that may be numbers in another notation than the plain one.
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
-    # Ambiguous texts such as "1.234", summarized as 1.234 and as 1234.
-    decimals: NumberSummary | None = None
+    decimals: NumberSummary | None = None  # ambiguous texts such as "1.234", summarized as 1.234 and as 1234
     thousands: NumberSummary | None = None
 
     @property
@@ -195,6 +194,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     _edge_case_cells = (" -1.5e-1\n", "no number")
 
     def check(self) -> None:
+        """Raise ConfigError for parameters out of range or contradictory."""
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
@@ -323,6 +323,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return None
 
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
+        """Return mean, median or mode; ColumnError for no mean."""
         if self.missing_value_strategy == "fill_with_median":
             return summary.values.median()
         if self.missing_value_strategy == "fill_with_mode":
@@ -430,6 +431,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return plain_values(parsed, np.float64)
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
+        """Return encoded numbers, after outliers are replaced."""
         values = float_values(learned.mask_unlearned(parsed))
         fill = learned.outlier_fill_value
         outliers = None if fill is None else mask_outliers(self, values, learned)
@@ -483,6 +485,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return pa.array(make_encoding(self, learned).decode(encoded), from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
+        """Return why numbers become 0 everywhere, or None."""
         if advice := fill_advice(self, learned):
             return advice
         ends = learned.quantiles or (0.0, 1.0)

@@ -127,6 +127,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     semantic_type = "tokens"
 
     def check(self) -> None:
+        """Raise ConfigError for contradictions, and no room for tokens."""
         super().check()
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
@@ -201,6 +202,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return TokenSummary.of_subsets(parsed, row_sets)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
+        """Learn vocabulary and length; ConfigError without padding."""
         if self._lacks_padding:
             raise self._padding_error()
         merges: Merges = ()
@@ -494,6 +496,7 @@ class Text(TextParameters, Sequence):
         return _combine_levels({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Return the fill value, of both levels if both; or ConfigError."""
         if self.level == "both":
             levels = self._levels
             values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)
@@ -534,6 +537,7 @@ class Text(TextParameters, Sequence):
         return super().learn(summary) if self.level == "word" else levels["char"].learn(summary)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence | LearnedText) -> Encoded:
+        """Return ids, of both levels by "_word" and "_char"."""
         if isinstance(learned, LearnedSequence):
             return super().encode(parsed, learned)
         fields = dict(zip(("word", "char"), parsed.flatten(), strict=True))

@@ -41,6 +41,7 @@ class _SetBase(BagParameters, TokenFeature[TokenSummary, LearnedSet]):
         return SpecialSymbols.for_tokens()
 
     def learn(self, summary: TokenSummary) -> LearnedSet:
+        """Learn the vocabulary, and the largest size up to `max_size`."""
         specials = self.special_symbols_in_use()
         vocabulary = Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
         largest = summary.lengths.max
@@ -143,6 +144,7 @@ class Set(SetParameters, _SetBase):
         return {"": Padding(0)} if self.expand_to == "ids" or not expand else {}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
+        """Return lists of tokens; ColumnError for multi-hot rows."""
         ids = np.asarray(encoded)
         # Expanded batches may be as wide as rows of ids, but in rows of ids, tokens never follow padding.
         if ids.shape[1] == len(learned.vocabulary) and not ids[:, :1].any() and ids.any() and ids.max() == 1:

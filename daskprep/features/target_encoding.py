@@ -46,6 +46,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
+        """Return the state with a table (1 + folds, values, columns)."""
         encodings = data["encodings"]
         if isinstance(encodings, str):
             encodings = np.frombuffer(base64.b64decode(encodings, validate=True), "<f4").astype(np.float32)
@@ -246,6 +247,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
+        """Learn means of the target, or counts; ColumnError for too many classes."""
         values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # all parts together may not fit in memory
             values.append(part.values)

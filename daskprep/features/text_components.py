@@ -98,6 +98,7 @@ class LearnedTextComponents(Learned):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTextComponents:
+        """Return the state with arrays; ValueError for other lengths."""
         grams, weights = (decode_array(data[name], "<u2").astype(np.uint16) for name in ("grams", "weights"))
         directions = decode_array(data["directions"], "<i2").astype(np.int16)
         if len(weights) != len(grams):

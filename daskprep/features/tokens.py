@@ -151,6 +151,7 @@ class LearnedTokens(Learned):
         return super().from_dict(data)
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        """Return the state with new tokens last, and their counts."""
         is_new = ~self.vocabulary.contains(fresh.vocabulary.tokens)
         tokens = fresh.vocabulary.tokens.filter(pa.array(is_new))
         counts = dict(zip(tokens.to_pylist(), fresh.vocabulary.frequencies[is_new].tolist(), strict=True))
@@ -237,6 +238,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
     ) -> Mapping[Loss, np.ndarray]:
+        """Return masks of rows with unknown, and with cut tokens."""
         unknown, cut = np.zeros(len(parsed), bool), np.zeros(len(parsed), bool)
         for output in self.outputs:
             ids, one = self._row_ids(encoded[output]), cast("LearnedTokens", learned.of_output(output))
@@ -265,6 +267,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         raise NotImplementedError
 
     def advice(self, learned: LearnedT) -> str | None:
+        """Return a parameter that the tokenizer ignores, or other advice."""
         for name, readers in _READERS.items():
             value = getattr(self, name)
             if value is not None and self.tokenizer not in readers and is_builtin_tokenizer(self.tokenizer):

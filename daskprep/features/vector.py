@@ -87,6 +87,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return Lengths.of(sizes[sizes > 0])
 
     def learn(self, summary: Lengths) -> LearnedVector:
+        """Learn the length; RejectedValueError for several."""
         if len(summary.lengths) > 1:
             first, second = np.argsort(-summary.counts, kind="stable")[:2]
             size, n_more = summary.lengths[first], len(summary.lengths) - 2
@@ -130,6 +131,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
+        """Return float32 rows, zeros if missing; RejectedValueError for others."""
         size = learned.vector_size
         sizes = np.diff(list_offsets(parsed))
         present = valid_mask(parsed)

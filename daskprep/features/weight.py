@@ -40,12 +40,12 @@ class Weight(Feature[Moments, LearnedWeight]):
     kind = "weight"
     semantic_type = "numbers"
     _weighs_rows = True
-    # `parse` rejects missing weights, so that none is ever filled.
-    missing_value_strategy = "fill_with_const"
+    missing_value_strategy = "fill_with_const"  # `parse` rejects missing weights, so that none is ever filled
     fill_value = 1.0
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return weights as doubles; RejectedValueError for any other."""
         numbers = as_numbers(column)
         weights = numbers.to_numpy(zero_copy_only=False)
         is_rejected = ~((weights >= 0) & (weights <= _MAX_WEIGHT)) | ((weights > 0) & (weights <= _ROUNDED_TO_0))

@@ -79,6 +79,7 @@ class _TokenMean(_Embedding):
         self.padding, self.left = specials.padding_id, left
 
     def forward(self, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return mean embeddings of tokens, without padding."""
         if rows.dtype != torch.int64:
             counts = rows.to(self.weight.dtype)
             return counts @ self.weight / counts.sum(1, keepdim=True).clamp(min=1)

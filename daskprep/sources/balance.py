@@ -77,6 +77,7 @@ class Balance(Parametrized, ABC):
         return [self.column]
 
     def validate(self) -> None:
+        """Raise ConfigError unless either ratio or counts are valid."""
         super().validate()
         if (self.ratio is None) == (self.counts is None):
             passed = "neither" if self.ratio is None else "both"
@@ -107,8 +108,7 @@ class Balance(Parametrized, ABC):
         """Return the target rows of each class of `totals`."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
-        # 0.35 means 35 / 100, not the binary fraction next to it.
-        ratio = Fraction(str(float(self.ratio)))
+        ratio = Fraction(str(float(self.ratio)))  # 0.35 means 35 / 100, not the binary fraction next to it
         targets: Integers = self.bound(totals.counts, self._bound_from_ratio(totals.counts, ratio))
         return targets
 

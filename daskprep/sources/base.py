@@ -56,6 +56,7 @@ class FileFragment(Fragment):
     kind: ClassVar[str]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return columns, also of folder names; errors name the file."""
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with explain_read_errors(self.file, self.kind):

@@ -206,8 +206,7 @@ def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
 
 def _parse_offset(zone: str | None) -> int | None:
     """Return the minutes of a zone such as "+05:30"; None for other zones."""
-    # pyarrow before 22 does not support these zones.
-    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")
+    match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")  # pyarrow before 22 does not support these zones
     return None if match is None else int(match[1] + "1") * (int(match[2]) * 60 + int(match[3]))
 
 

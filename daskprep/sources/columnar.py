@@ -336,6 +336,7 @@ class ParquetFragment(FileFragment):
     kind: ClassVar[str] = "Parquet"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return rows of row groups; an error if the file changed."""
         metadata = _read_metadata(self.file)
         with _open_parquet(self.file, self.dictionary_columns, metadata) as parquet:
             if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:

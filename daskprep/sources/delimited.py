@@ -63,6 +63,7 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return columns as text without comments; or RejectedValueError."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))

@@ -86,8 +86,7 @@ def serialize(value: Any) -> list[Buffer]:
     tree = _to_tree(value, arrays, columns)
     buffers: list[Any] = [array.reshape(-1).view(np.uint8) for array in arrays]
     if columns:
-        # All in one stream, as lists of one row: a stream for each would reacquire the GIL a dozen times.
-        rows = []
+        rows = []  # all in one stream, as lists of one row: a stream for each would reacquire the GIL a dozen times
         for column in columns:
             offsets = pa.py_buffer(np.array([0, len(column)]))
             rows.append(pa.Array.from_buffers(pa.large_list(column.type), 1, [None, offsets], children=[column]))

@@ -95,8 +95,7 @@ class Layout:
             target_rows = max(max(rows.values(), default=0) // _TARGET_BLOCKS, min_rows)
             chunk_bytes = _SHARD_CHUNK_BYTES if sharded else _CHUNK_BYTES
             max_rows = max(1, min(chunk_bytes // widest, target_rows, _MAX_DEFAULT_BLOCK_ROWS))
-            # Round down to three significant binary digits.
-            unit = 1 << max(max_rows.bit_length() - 3, 0)
+            unit = 1 << max(max_rows.bit_length() - 3, 0)  # round down to three significant binary digits
             block_rows = max_rows // unit * unit
         _check_block_rows(compression, block_rows, widest)
         block_rows = int(block_rows)

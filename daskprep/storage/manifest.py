@@ -138,8 +138,7 @@ class Manifest:
     settings: Mapping[str, Any]  # the parameters of the write.
     # The missing and unreadable cells of the first rows of each split; None of datasets without this record.
     missing_cells: tuple[MissingCell, ...] | None = None
-    # By split; None if the rows were not compared.
-    duplicates: Mapping[str, DuplicateRows] | None = None
+    duplicates: Mapping[str, DuplicateRows] | None = None  # by split; None if the rows were not compared
     losses: Mapping[str, LossCounts] | None = None  # by split; None if they were not counted
     # By split and feature, the missing and unreadable cells that older writes counted.
     missing: Mapping[str, Mapping[str, Amount]] | None = None
@@ -382,8 +381,7 @@ def _validate_entry(name: str, entry: Any) -> FileEntry:
     file_entry = FileEntry(*entry)
     if file_entry.crc32c >= 1 << 8 * CHECKSUM_BYTES:
         raise ValueError(f"{name}: the checksum {file_entry.crc32c:,} has more than {8 * CHECKSUM_BYTES} bits")
-    # A reader allocates memory for the index of a shard.
-    slots = file_entry.slots or 0
+    slots = file_entry.slots or 0  # a reader allocates memory for the index of a shard
     if slots > MAX_PART_BLOCKS or (slots and tail_bytes(slots) > file_entry.bytes):
         raise ValueError(f"{name}: a shard of {slots:,} chunks in {file_entry.bytes:,} bytes")
     return file_entry

@@ -221,8 +221,7 @@ def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) 
         _check_table(requested, block.stored_rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in requested if requested[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")
-    # Only a footer that decoded the table without an error is cached.
-    _footers.put(key, cached, footer.serialized_size)
+    _footers.put(key, cached, footer.serialized_size)  # only a footer that decoded the table without an error is cached
     return table.take(block.kept) if block.hidden else table
 
 
@@ -238,8 +237,7 @@ def _read_column_bytes(
     folder: Folder, block: BlockLocation, footer: pq.FileMetaData, requested: Collection[str]
 ) -> Buffer:
     """Return the bytes of columns, with zeros elsewhere."""
-    # The operating system provides no memory for the zeros.
-    data = np.zeros(block.entry.bytes, np.uint8)
+    data = np.zeros(block.entry.bytes, np.uint8)  # the operating system provides no memory for the zeros
     for start, stop in column_ranges(footer, block.groups, requested, len(data), max_gap=_REQUEST_BYTES):
         data[start:stop] = np.frombuffer(_read_range(folder, block, start, stop), np.uint8)
     return data

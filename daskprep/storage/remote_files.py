@@ -138,8 +138,7 @@ class RemoteFiles:
             stop = self.size(path, url)
         if stop is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
-        # Stores reject empty ranges.
-        return self._fetch_range(path, url, start, stop) if start < stop else b""
+        return self._fetch_range(path, url, start, stop) if start < stop else b""  # stores reject empty ranges
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:

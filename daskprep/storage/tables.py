@@ -125,8 +125,7 @@ def decode_table(
 ) -> pa.Table:
     """Return columns of row groups, both in the requested order."""
     with _error_context():
-        # The bytes are in memory: there is nothing to prefetch.
-        source = pa.BufferReader(pa.py_buffer(data))
+        source = pa.BufferReader(pa.py_buffer(data))  # the bytes are in memory: there is nothing to prefetch
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)
         table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
     # For the column "a", Arrow returns "a.b" as well.

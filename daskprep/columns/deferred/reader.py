@@ -221,8 +221,7 @@ def _explain_cell_error(error: BaseException) -> str | None:
     cause = error.__cause__
     is_from_aiohttp = type(cause).__module__.startswith("aiohttp.")
     if cause is not None and (is_from_aiohttp or isinstance(cause, TimeoutError | ConnectionError)):
-        # fsspec raises FileNotFoundError for every network error of a web server.
-        return _explain_cell_error(cause)
+        return _explain_cell_error(cause)  # fsspec raises FileNotFoundError for every network error of a web server
     status = getattr(error, "status", None)
     if isinstance(status, int) and 400 <= status < 500 and status not in RETRY_STATUSES:
         return f"the server answers {status}"

@@ -1,7 +1,7 @@
 """Exact sums of doubles and of their products and squares, and the means and standard deviations that follow from them.
 
-Digits that float64 adds and multiplies without rounding make sums Python integers: neither order nor partitioning of
-rows matters.
+Digits that float64 adds and multiplies without rounding make sums Python integers, independent of order and
+partitioning.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
 def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yield positions and digits of doubles, from the highest.
 
-    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest are used; those
-    without digits are left out.
+    A digit at a position counts units of 2**(`bits` * position). Only the `max_positions` highest are used; empty ones
+    are left out.
     """
     peak = float(np.abs(numbers).max(initial=0.0))
     highest = (math.frexp(peak)[1] - 1) // bits
@@ -160,6 +160,7 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
+        """Return the exact sums of values of any shape."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):

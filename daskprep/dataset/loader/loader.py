@@ -292,8 +292,7 @@ class Loader(BatchIterator):
         sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
         block_rows = self.split.layout.block_rows
         blocks = EpochBlocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._starts[:-1], self._sampling)
-        # `drop_last` then drops packed rows, not documents.
-        drop_last = self.drop_last and self._packer is None
+        drop_last = self.drop_last and self._packer is None  # `drop_last` then drops packed rows, not documents
         options = (blocks, self._read_batch_size, self.streams, rank, world, drop_last, rows_before)
         if self._lengths is None:
             return Schedule(*options)

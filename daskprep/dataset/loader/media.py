@@ -56,8 +56,7 @@ class CellArray(Protocol):
 class MediaRows:
     """The images or audio of one output in a block; each window decodes the rows that it needs."""
 
-    # Encoded media; None: all rows are decoded, or the block is not loaded.
-    cells: CellArray | None = None
+    cells: CellArray | None = None  # encoded media; None: all rows are decoded, or the block is not loaded
     is_unfinished = False  # whether to call `finish` before the block is released
     # None: the decoder of the output. Each of several joined datasets has a separate decoder, which reads only files
     # that this dataset may refer to.

@@ -239,6 +239,7 @@ class Mix(Loader):
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        """Go to a saved position; ConfigError for a worker's with other weights."""
         saved = {name: state["sources"].get(name) for name in self.sources}
         rows = tuple(0 if one is None else one["rows"] for one in saved.values())
         before = {name: one["weight"] for name, one in state["sources"].items() if one["weight"]}

@@ -324,8 +324,7 @@ def count_until_dealt(rows: int, streams: int, starts: Integers, stops: Integers
     borders = count_dealt(rows, streams)
     stream = np.searchsorted(borders, stops - 1, side="right") - 1
     until: Integers = (stops - 1 - borders[stream]) * streams + stream + 1
-    # The last rows of an earlier stream are dealt last.
-    return np.where(starts < borders[stream], rows, until)
+    return np.where(starts < borders[stream], rows, until)  # the last rows of an earlier stream are dealt last
 
 
 def deal(

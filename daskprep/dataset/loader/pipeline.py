@@ -234,8 +234,7 @@ class Pipeline:
         threads = 0 if is_limited else threads
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
-        # Each of the last two batches may have one row more of this rank.
-        rows = self._max_batches * rank_rows + 2
+        rows = self._max_batches * rank_rows + 2  # each of the last two batches may have one row more of this rank
         self._shape = (tuple(groups), rows)
 
         in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
@@ -427,8 +426,7 @@ class Pipeline:
     ) -> Window:
         """Return the window of `batches`, with rows copied from `resident` blocks, except media."""
         for block in resident.values():
-            # Jobs of blocks are submitted before this task, so that threads run them first: no deadlock.
-            block.wait()
+            block.wait()  # jobs of blocks are submitted before this task, so that threads run them first: no deadlock
         began = time.perf_counter()
         plan = schedule.window(batches)
         located, arrays, sizes = self.source.locate(plan, resident), self._windows.take(), plan.sizes.tolist()

@@ -294,8 +294,7 @@ class FileBlocks:
             if split.is_local or rows.start == table_rows.start:
                 split.dataset.files.check_size(split.block(names[0], number).file)
         else:
-            # `Split.read` would copy the columns once more.
-            scalars = [split.output(name) for name in names]
+            scalars = [split.output(name) for name in names]  # `Split.read` would copy the columns once more
             table = read_table(split.dataset.files.folder, split.block(names[0], number), scalars)
             columns = {output.name: column_array(table, output) for output in scalars}
         for group in self._packed:

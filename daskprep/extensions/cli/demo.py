@@ -51,8 +51,7 @@ def demo(folder: Path | None) -> None:
     try:
         _run_demo(folder)
     except BaseException:
-        # Otherwise the same command would refuse the folder, since it is not empty.
-        shutil.rmtree(folder)
+        shutil.rmtree(folder)  # otherwise the same command would refuse the folder, since it is not empty
         raise
 
 

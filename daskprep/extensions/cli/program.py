@@ -82,8 +82,7 @@ class _Program(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            # Click would print an empty line.
-            raise click.Abort from interrupt
+            raise click.Abort from interrupt  # Click would print an empty line
 
 
 @click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

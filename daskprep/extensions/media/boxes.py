@@ -121,6 +121,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return self._parse_lists(column, np.zeros((len(column), 3), np.int32))
 
     def _parse_columns(self, names: Sequence[str], *columns: pa.ChunkedArray) -> pa.Array:
+        """Return regions with headers of images; null if unknown."""
         image = self._bound_image()
         reader, headers = image.reader(), np.zeros((len(columns[0]), 3), np.int32)
         upright = image.orientation != "stored"
@@ -279,6 +280,7 @@ class Boxes(_Regions):
     fill_value: str | None = ""
 
     def _to_regions(self, cells: np.ndarray) -> np.ndarray:
+        """Return corners x1, y1, x2, y2, changed in place."""
         if self.format == "cxcywh":
             cells[..., :2] -= cells[..., 2:] / 2
         if self.format != "xyxy":
@@ -330,6 +332,7 @@ class Keypoints(_Regions):
         return len(self.format)
 
     def _to_regions(self, cells: np.ndarray) -> np.ndarray:
+        """Return x and y, NaN for points of visibility 0."""
         if self.format == "xyv":
             cells[cells[..., 2] == 0] = np.nan
         return cells[..., :2].copy()

@@ -521,8 +521,7 @@ def _tail_ratio(ends: np.ndarray) -> float:
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
     """Return drift from the first split, by further split.
 
-    That is its population stability index, and whether it is high and no chance. Measures that cannot be compared are
-    left out.
+    That is its population stability index, and whether it is high and no chance. Others are left out.
     """
     first, *others = by_split
     drift = {}

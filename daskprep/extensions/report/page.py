@@ -165,9 +165,6 @@ def _first_rows(split: Split) -> Markup:
     return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
 
 
-# -- all features
-
-
 def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
     """Return a link to the card of each feature, and a space."""
     names = enumerate(one["name"] for one in findings["features"])
@@ -246,9 +243,6 @@ def _card(content: Markup, note: str) -> Markup:
     return element("div", content, element("p", note, class_="note"), class_="card")
 
 
-# -- features
-
-
 def _feature_card(
     index: int,
     dataset: Dataset,
@@ -300,9 +294,6 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
     return join(lines)
 
 
-# -- balancing
-
-
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
     """Return the classes before and after balancing."""
     balance = dataset.metadata.get("balance")
@@ -325,9 +316,6 @@ def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesBy
         notes.append("Rows that were left out are not in the dataset: only the kept rows are counted.")
     note, drawn = element("p", " ".join(notes), class_="note"), element("div", *charts, class_="charts")
     return [element("h2", "Classes before and after balancing"), element("div", note, drawn, class_="card")]
-
-
-# -- on disk
 
 
 def _sizes(dataset: Dataset) -> Markup:

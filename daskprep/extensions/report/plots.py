@@ -92,8 +92,7 @@ def _(chart: Bars, subfigure: Any) -> None:
 @_draw.register
 def _(chart: Band, subfigure: Any) -> None:
     axes = _add_axes(subfigure)
-    # A point may be the mean of several positions.
-    x = np.linspace(0, chart.positions - 1, len(chart.low))
+    x = np.linspace(0, chart.positions - 1, len(chart.low))  # a point may be the mean of several positions
     first = next(iter(chart.means))
     axes.fill_between(x, chart.low, chart.high, color=_COLOURS[first], alpha=0.18, linewidth=0)
     for split, means in chart.means.items():

@@ -502,9 +502,6 @@ def _map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]
             yield waiting.popleft().result()
 
 
-# -- balancing
-
-
 def count_source_rows(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
     """Return the number of distinct source rows of a split, and their measures by output."""
     seen = np.zeros(0, np.uint8)

@@ -157,8 +157,7 @@ def fingerprint_source(source: Source, features: Mapping[str, Feature]) -> str |
         facts: Any = [[stamp for _, *stamp in raw.fingerprint()], str(raw.settings)]
     elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
-        # A frame that is one of several separate splits has no column for the split.
-        present = set(source.columns)
+        present = set(source.columns)  # a frame that is one of several separate splits has no column for the split
         sample = source.sample([name for name in source_columns(features) if name in present], _FINGERPRINT_ROWS)
         # Arrow formats all types, in bounded time; Python objects cannot represent the range of Arrow's timestamps.
         limits = {"window": _FINGERPRINT_ROWS, "container_window": _FINGERPRINT_ROWS}

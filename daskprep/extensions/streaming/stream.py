@@ -262,8 +262,7 @@ class Stream(BatchIterator):
 
     def _local_workers(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context manager that yields a client of processes started for an iteration, or None."""
-        # Ranks on one machine share its cores.
-        is_alone = self._resolve_ranks()[1] == 1
+        is_alone = self._resolve_ranks()[1] == 1  # ranks on one machine share its cores
         return partitions.local_workers(
             "threads" if self._workers is None and not is_alone else self._workers, self.source, sent=self._contents
         )
@@ -295,6 +294,7 @@ class Stream(BatchIterator):
         return tabulate_losses(features, self._contents.learned, {self.split: totals}, rows, self._plan.left_out), rows
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
+        """Advance; warn of losses once, after a whole epoch."""
         super()._advance(schedule, stop)
         if stop == len(schedule) and not schedule.rows_before and schedule.rank == 0 and not self._is_warned:
             self._is_warned = True

@@ -112,8 +112,7 @@ class Batches:
                 snapshots.append(self._take_snapshot())
             yield batch if self._collate is None else self._collate(batch)
         if snapshots is self._snapshots:
-            # Group processors may drop the last batches, so that `_yielded` does not show the end.
-            self._is_over = True
+            self._is_over = True  # group processors may drop the last batches, so that `_yielded` does not show the end
 
     def _take_snapshot(self) -> _Snapshot:
         """Return a copy of the present state, and the batches consumed by now."""

@@ -204,8 +204,7 @@ class PreparedData:
         return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
-        # Ids are valid in one process only.
-        return {"_results": {}}
+        return {"_results": {}}  # ids are valid in one process only
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:

@@ -51,8 +51,7 @@ def parse_stage(name: str) -> str:
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
     """Return the name used here for a role or stage; ConfigError if unknown."""
-    # Stages of Lightning are enum members.
-    text = str(getattr(name, "value", name))
+    text = str(getattr(name, "value", name))  # stages of Lightning are enum members
     name_in_package = spellings.get(text, text)
     if name_in_package not in options:
         raise ConfigError(

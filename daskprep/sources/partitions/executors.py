@@ -193,8 +193,7 @@ class ClusterExecutor(PartitionExecutor):
         )
         if request.then is None:
             return [key], layer
-        # A key that no other client requests.
-        then = (self._own_prefix, request.epoch, request.number)
+        then = (self._own_prefix, request.epoch, request.number)  # a key that no other client requests
         layer[then] = Task(then, job.then, TaskRef(key), request.then)
         return [key, then], layer
 
@@ -230,6 +229,7 @@ class ClusterExecutor(PartitionExecutor):
             future.release()
 
     def close(self) -> None:
+        """Cancel fetches, and release all futures."""
         with self._lock:
             self._closed = True
             futures = [future for kept_futures in self._futures.values() for future in kept_futures]

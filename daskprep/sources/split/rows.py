@@ -240,6 +240,7 @@ class FixedAssignment:
     first_row: int  # row number of the partition's first row, for messages
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the split named in each row; RejectedValueError for others."""
         codes, names = encode_classes(table, self.column)
         known = pa.array(list(_SPLIT_NAMES), pa.large_string())
         indices = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)
