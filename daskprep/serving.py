@@ -413,6 +413,7 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False, history: int = 
 
 
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
+    """Return a mapping as a list of one row; ColumnError for others."""
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
@@ -435,6 +436,7 @@ def _missing_columns_error(columns: Collection[str], rows: RowMappings) -> Colum
 
 
 def _reject_cells(cells: Mapping[str, CellReport]) -> None:
+    """Raise RejectedValueError for the first refused cell, if any."""
     refused = [
         (number, column, kind, cell)
         for column, flagged in cells.items()

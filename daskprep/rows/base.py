@@ -216,7 +216,7 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
-        """Return values with None imputed."""
+        """Return values with None imputed, or raise RejectedValueError."""
         if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not self._is_missing(cell):

@@ -108,7 +108,7 @@ def text_of(cell: Any) -> str | None:
 
 @functools.singledispatch
 def _text_of_other(cell: Any) -> str:
-    """Return the text of a cell by its type."""
+    """Return the text of a cell by its type, or raise ColumnError."""
     remedy = "use Set, Sequence or Vector" if isinstance(cell, LIST_TYPES) else "convert it first"
     raise ColumnError(
         f"holds a value of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"

@@ -55,6 +55,7 @@ def _escape(part: str) -> str:
 
 
 def _mix(word: int) -> int:
+    """Return a word scrambled by the finalizer of splitmix64."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD_MASK
     word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD_MASK
     return word ^ word >> 31
@@ -160,6 +161,7 @@ class CategoryRowEncoder(RowEncoder):
         return None if (text_of(cell) or "").strip() in self.part_nulls else text
 
     def count_unseen(self, values: list[Any]) -> int:
+        """Count <UNK>, or ids of buckets; 0 if all are hashed."""
         if not self.buckets:
             return values.count(0) if self.has_unknown else 0
         if getattr(self.params, "hash_buckets", None) is not None:
@@ -252,6 +254,7 @@ class BinaryRowEncoder(RowEncoder):
         self.fallback_labels = CONVENTIONAL_LABELS if is_conventional else {}
 
     def read(self, cell: Any) -> bool | None:
+        """Return the truth of a label; None if missing or unreadable."""
         text = text_of(cell)
         text = None if text is None else text.strip()
         if not text:

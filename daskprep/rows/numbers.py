@@ -104,7 +104,7 @@ def parse_amount(text: str) -> dict[str, str] | None:
 
 @functools.lru_cache(1024)
 def derive_notation(example: str) -> Notation:
-    """Return the notation of an example of a number."""
+    """Return the notation of an example, or raise ConfigError."""
     text = _tidy(example)
     amount = parse_amount(text)
     if amount is None:
@@ -365,6 +365,7 @@ class NumberRowEncoder(RowEncoder):
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
 
     def read(self, cell: Any) -> float | None:
+        """Return a number, also in the learned notation; else None."""
         number = number_of(cell)
         if self.notation is None or (number is not None and not self.has_comma):
             return number

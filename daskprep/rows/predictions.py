@@ -163,7 +163,7 @@ class OutputDecoder(ABC):
         return np.clip(values, 0, 1, out=values)
 
     def check_ids(self, ids: np.ndarray, count: int, first_row: int) -> np.ndarray:
-        """Return ids as int64, at most `count` - 1."""
+        """Return ids as int64; RejectedValueError unless 0 to `count` - 1."""
         if index := _first_index((ids < 0) | (ids >= count)):
             message = f"row {first_row + index[0]:,} holds the id {ids[index]}, but ids are 0 to {count - 1}"
             raise self.error(message, RejectedValueError)
@@ -184,6 +184,7 @@ class CategoryDecoder(OutputDecoder):
             self.positive = max(range(2), key=lambda number: _rank_as_positive(self.labels[number]))
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        """Return the class of the highest score, and `top_k` classes."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=True)
         columns = self.columns(scores, scores.argmax(axis=1), options)
         if options.top_k is not None:
@@ -241,6 +242,7 @@ class BinaryDecoder(CategoryDecoder):
         return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        """Return True from the threshold on, by one score or two."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:
@@ -283,6 +285,7 @@ class SetDecoder(OutputDecoder):
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        """Return the tokens from the threshold on, without padding."""
         scores = self.to_probabilities(outputs, options, first_row, exclusive=False)
         chosen = scores >= options.get_threshold(self.name)
         chosen[:, self.padding] = False
@@ -323,6 +326,7 @@ class SequenceDecoder(OutputDecoder):
         return f"(rows, length), integers that are ids, or (rows, length, {count}), a score for each token"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        """Return texts up to the stop; probabilities only of scores."""
         if outputs.ndim == 2:
             ids, scores = self.check_ids(outputs, len(self.tokens), first_row), None
         else:
@@ -360,6 +364,7 @@ class MaskDecoder(OutputDecoder):
         return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), integers that are classes"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        """Return class ids of pixels, of scores the highest."""
         if outputs.ndim == 3:
             ids = self.check_ids(outputs, self.classes, first_row)
         else:
@@ -416,7 +421,7 @@ def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: P
 
 
 def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[str, Any]:
-    """Return the outputs of a batch by target."""
+    """Return the outputs of a batch by target, or raise ConfigError."""
     if not isinstance(outputs, Mapping):
         if len(decoders) > 1:
             raise ConfigError(
@@ -465,7 +470,7 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
 
 
 def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
-    """Concatenate the columns of several batches."""
+    """Concatenate columns of batches; ConfigError if they differ."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():
             raise ConfigError(
@@ -513,6 +518,7 @@ def _split_rows(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
 
 
 def _target(decoders: Mapping[str, OutputDecoder], name: str) -> OutputDecoder:
+    """Return the decoder of a target, or raise ConfigError."""
     if name not in decoders:
         hint = did_you_mean(name, decoders)
         raise ConfigError(f'no target is named "{name}".{hint} Targets are: {", ".join(decoders)}')

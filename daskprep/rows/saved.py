@@ -132,7 +132,7 @@ def check_format(state: Any) -> None:
 
 
 def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the targets of a saved state."""
+    """Return the names of a state's targets, or raise CorruptDatasetError."""
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
@@ -166,7 +166,7 @@ def _drop_locations(value: Any) -> Any:
 
 
 def verify(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a saved state without its digests, which must be right."""
+    """Return a state without digests, or raise CorruptDatasetError."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
@@ -183,7 +183,7 @@ def verify(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _verify_feature(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a feature's state without its digests."""
+    """Return a feature without digests, or raise CorruptDatasetError."""
     digests, learned = feature.get("digests"), feature.get("learned")
     if not isinstance(digests, Mapping) or not isinstance(learned, Mapping):
         raise CorruptDatasetError(f'feature "{name}" has no digests of its learned state: {_ALTERED_HINT}')
@@ -237,7 +237,7 @@ def _write_texts(texts: Sequence[str]) -> str:
 
 
 def _write_number(value: float) -> str:
-    """Return a double as JavaScript writes it."""
+    """Return a double as JavaScript writes it; ValueError unless finite."""
     if value == 0:
         return "0"
     number = Decimal(repr(value)).normalize()
@@ -343,7 +343,7 @@ def load_vocabularies(
 
 
 def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
-    """Return the content of a vocabulary file with this digest."""
+    """Return a vocabulary file with this digest, or raise CorruptDatasetError."""
     if not _FILE_NAME.fullmatch(name):
         raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
     try:
@@ -356,7 +356,7 @@ def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
 
 
 def read_unless_link(path: Path) -> bytes:
-    """Return the bytes of a vocabulary file that is no link."""
+    """Return the bytes of a file; CorruptDatasetError for a link."""
     if path.is_symlink() or path.parent.is_symlink():
         raise CorruptDatasetError(f"{path} is a link, but a vocabulary must be a file: replace the link by the file")
     return path.read_bytes()

@@ -311,6 +311,7 @@ class TimeseriesRowEncoder(RowEncoder):
         return report
 
     def _encode_groups(self, rows: RowMappings, first: int) -> Arrays:
+        """Encode each group's rows together, in the order of all rows."""
         if len(self.columns) == 1:
             return super().encode(rows, first)
         groups: dict[str | None, list[int]] = {}
