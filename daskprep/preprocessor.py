@@ -486,7 +486,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _recipe(
         self, features: Mapping[str, Feature], split: Splitter | None, learned: Mapping[str, Learned] | None
     ) -> Recipe:
-        """Return the features, split, balance and states for a pass; `learned` is None before a fit."""
+        """Return features, split, balance and states for a pass; `learned` None: before a fit; or ConfigError."""
         check_outputs(features)  # also of a state that was saved before a name was reserved
         if split is not self.split and SPLIT in source_columns(features):
             raise ConfigError(

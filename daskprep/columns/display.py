@@ -214,6 +214,7 @@ class Table:
     chart: Callable[[Any], Markup] | None = None  # shown on cards before the text of an item's last cell
 
     def rows(self, max_rows: int) -> list[Row]:
+        """Return the header, at most `max_rows` rows, and how many more."""
         rows = [self.header, *map(self.row, islice(self.items, max_rows))]
         more = len(self.items) - max_rows
         return [*rows, (f"and {format_count(more, f'more {self.noun}')}",)] if more > 0 else rows

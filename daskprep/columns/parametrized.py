@@ -169,6 +169,7 @@ class Parametrized(Estimator):
             raise self._error("seed", "an integer", "For example, use seed=42.")
 
     def _check_column(self) -> None:
+        """Raise ConfigError unless `column` is a name."""
         column = getattr(self, "column", "x")
         if not isinstance(column, str) or not column:
             raise self._error("column", "the name of a column", 'For example, use "label".')

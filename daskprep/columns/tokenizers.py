@@ -158,6 +158,7 @@ class Separated(Tokenizer):
     separator: str
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        """Return the stripped parts between separators; none for blank rows."""
         rows, codes, values = kernels.encode_spans(kernels.split_at(column, self.separator))
         values = pc.utf8_trim_whitespace(lowercase_strings(values) if self.lowercase else values)
         return kernels.drop_blank_rows(TokenCodes(rows, *kernels.merge_equal(codes, values)))
@@ -170,6 +171,7 @@ class Whole(Tokenizer):
     strip: bool = False
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
+        """Return each text as one token, also an empty one."""
         rows, codes, values = kernels.encode_rows(column)
         values = lowercase_strings(values) if self.lowercase else values
         values = pc.utf8_trim_whitespace(values) if self.strip else values

@@ -270,6 +270,7 @@ class Split(SplitMethods):
                 yield {name: array[row] for name, array in arrays.items()}
 
     def _read(self, columns: Iterable[str] | str | None, rows: RowSelection) -> dict[str, np.ndarray]:
+        """Return new arrays of outputs for the selected rows."""
         outputs = self._select_outputs(columns)
         arrays = {output.name: output.empty(len(rows)) for output in outputs}
         self._fill(outputs, rows, arrays)

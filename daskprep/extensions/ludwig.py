@@ -94,10 +94,7 @@ def _copy_nested(value: Any, depth: int) -> Any:
 
 
 def _subsection(section: Section, *keys: str) -> Section:
-    """Return the mapping at keys, added if missing or None.
-
-    For any other value, an empty one is returned that is not added.
-    """
+    """Return the mapping at keys, added if missing or None; an empty one that is not added for others."""
     for key in keys:
         section[key] = {} if section.get(key) is None else section[key]
         section = section[key] if isinstance(section[key], dict) else {}
@@ -177,7 +174,7 @@ def _rewrite_split(config: Section) -> None:
 
 
 def _move_module_keys(config: Section) -> Iterator[str]:
-    """Move unknown keys next to name to the encoder or decoder."""
+    """Move unknown keys next to name to encoder or decoder; yield a note."""
     moved, known = [], {*FEATURE_KEYS, *_FEATURE_MODEL_KEYS}
     for key, module in _MODULE_KEYS.items():
         for entry in _iterate_entries(config, key):
@@ -233,10 +230,7 @@ def _apply_language_model(config: Section) -> None:
 
 
 def _replace_removed_parameters(config: Section) -> Iterator[str]:
-    """Replace removed parameters by current ones; yield notes.
-
-    Those in `defaults` move to the input features of their type.
-    """
+    """Replace removed parameters, also of defaults; yield notes on those without a replacement."""
     for kind, removed in REMOVED.items():
         defaults = _subsection(config, "defaults", kind, "preprocessing")
         for key in _MODULE_KEYS:

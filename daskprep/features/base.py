@@ -174,10 +174,7 @@ class Learned:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild a state from `to_dict` or `to_state`.
-
-        Raise TypeError for a value that does not fit the annotation of its field.
-        """
+        """Rebuild a state from `to_dict` or `to_state`; TypeError for a value unlike its annotation."""
         return cls(**read_fields(cls, data))
 
 
@@ -382,10 +379,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @property
     def _learning_columns(self) -> list[str]:
-        """Columns to learn from that new rows need not have.
-
-        `Y` is the `y` of ``fit(X, y)``.
-        """
+        """Columns to learn from that new rows need not have; `Y` is the `y` of ``fit(X, y)``."""
         return []
 
     @property

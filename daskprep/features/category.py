@@ -76,6 +76,7 @@ class LearnedCategory(CategoryValues, LearnedTokens):
         return self.vocabulary.specials.unknown_id is not None
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        """Return the state with new labels, and their counts; they may become text."""
         grown, counts = super().grow(fresh)
         labels = grown.vocabulary.tokens.slice(grown.has_unknown)
         if grown.cell_type is not None and restorable_type(labels, grown.cell_type) is None:
@@ -83,6 +84,7 @@ class LearnedCategory(CategoryValues, LearnedTokens):
         return grown, counts
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
+        """Return the state with labels renamed, which are text then."""
         if not (names := self._new_names(lost)):
             return super().redact(lost)
         # Decoded labels are text from here on, as a removed one is neither a number nor a truth value.

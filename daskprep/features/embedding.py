@@ -92,6 +92,7 @@ class Embedding(Feature[Summary, LearnedVector]):
         return hashlib.sha256(json.dumps([name, content]).encode()).hexdigest()
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return binary cells as bytes, others as text."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)

@@ -130,6 +130,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
 
     def encode(self, parsed: pa.Array, learned: Learned) -> np.ndarray:
+        """Return bytes of mode, edge, resolution, base cell and digits; 0 if missing."""
         cells = pc.fill_null(parsed, 0).to_numpy()
         out = np.empty((len(cells), len(PARTS)), np.uint8)
         for start in range(0, len(cells), _BLOCK_ROWS):
@@ -143,6 +144,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
         return {"": (0, _MASKS.tolist())}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
+        """Return the cells as uint64."""
         parts = np.asarray(encoded)
         cells = np.zeros(len(parts), np.uint64)
         for part, shift in zip(parts.T, _SHIFTS, strict=True):

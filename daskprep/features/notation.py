@@ -223,9 +223,6 @@ def _part_seconds(parts: pa.StructArray, name: str, seconds: float) -> pa.Array 
     return pc.multiply(pc.if_else(pc.equal(text, ""), "0", text).cast(pa.float64()), seconds)
 
 
-# -- guessing the notation of a column
-
-
 def guess_and_parse(texts: pa.Array, counts: np.ndarray) -> tuple[NotationGuess | None, pa.Array]:
     """Return the guessed notation of counted texts, and their numbers."""
     texts = pc.utf8_trim_whitespace(texts)

@@ -169,6 +169,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
+        """Return the symbols, of a model's vocabulary if there is one."""
         if (pretrained := self.make_tokenizer().model) is not None:
             if self._lacks_padding and pretrained.unk_id is None:
                 raise self._padding_error()
@@ -312,6 +313,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         encoded[rows, slice(len(added)) if keeps_end else slice(length - len(added), None)] = added
 
     def _mask_known(self, words: pa.Array, learned: Any, output: str) -> np.ndarray:
+        """Return a mask of known words; of subwords, without an unknown one."""
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return super()._mask_known(words, learned, output)
         specials = learned.vocabulary.specials

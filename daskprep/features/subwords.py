@@ -158,10 +158,7 @@ def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores
 
 
 def check_merges_and_scores(merges: Merges, scores: Scores, vocabulary: Vocabulary) -> None:
-    """Raise CorruptDatasetError unless merges and scores fit.
-
-    Scores are empty, or one for each token except special symbols.
-    """
+    """Raise CorruptDatasetError unless merges fit, and scores are none or one for each token but specials."""
     if not merges and not scores:
         return
     try:

@@ -138,6 +138,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
             self._cross_fit.validate()
 
     def _check_learned(self, learned: LearnedTargetEncoding) -> None:
+        """Raise ValueError for another number of folds."""
         learned_folds, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
         if learned_folds != folds:
             raise ValueError(f"the fitted state has {learned_folds} folds, but folds={folds}")

@@ -160,6 +160,7 @@ class LearnedTokens(Learned):
         return dataclasses.replace(self, vocabulary=self.vocabulary.extend(tokens)), {"": counts}
 
     def redact(self, lost: Mapping[str, Integers]) -> Self:
+        """Return the state with lost tokens renamed, also in the fill value."""
         names = self._new_names(lost)
         return dataclasses.replace(
             super().redact(lost),
@@ -315,6 +316,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         raise NotImplementedError
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Return the value as tokens; a special symbol is one token."""
         # A tokenizer might split "<UNK>" into three tokens.
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:

@@ -100,6 +100,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
     def learn_column(self, summary: ColumnSummary[Lengths]) -> LearnedVector:
+        """Learn the state, with a fill value of as many numbers."""
         learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned

@@ -34,6 +34,7 @@ class ScratchFragment(Fragment):
     name: str
 
     def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return the saved columns, with the unreadable cells of parsed ones."""
         data = self.folder.read_buffer(self.name)
         content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema
@@ -97,6 +98,7 @@ class ScratchParser(Parser):
     def parse(
         self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int, table: pa.Table
     ) -> tuple[Parsed, pa.Table]:
+        """Return the saved parsed columns, and the raw ones."""
         columns, unreadable, source = {}, {}, {}
         for name in table.column_names:
             column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()

@@ -99,10 +99,7 @@ class SerializationMixin(FeatureParams):
         return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the parameters, and the files of each fitted state.
-
-        Raise ConfigError for a fitted state that JSON cannot represent.
-        """
+        """Return the parameters, and the files of each fitted state; ConfigError if JSON cannot represent it."""
         state = {name: value for name, value in vars(self).items() if name not in _FITTED}
         if hasattr(self, "learned_"):
             # Without golden rows: to make and check them takes longer than all else, for each copy.
@@ -252,10 +249,7 @@ def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
-    """Return the features and the learned states of a state by name.
-
-    Raise `CorruptDatasetError` for a state that was altered.
-    """
+    """Return features and learned states of a state by name; CorruptDatasetError if it was altered."""
     state = saved.verify(state)
     unlearned = [name for name, sections in state["features"].items() if "learned" not in sections]
     is_fitted = not unlearned

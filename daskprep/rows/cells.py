@@ -65,7 +65,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def _number_of_other(cell: Any) -> float | None:
-    """Return the number of a cell of a rarer type, such as a Decimal."""
+    """Return the number of a rarer type, such as Decimal, or text; ColumnError for times."""
     reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
         return _to_double(cell or 0)  # Arrow's decimals have no negative zero

@@ -182,7 +182,7 @@ class TokenRowEncoder(RowEncoder):
         return None if text is None else self.tokenize(text)
 
     def _items(self, cell: Any) -> list[str] | None:
-        """Return the items of a list as tokens; None for other cells."""
+        """Return the items of a list as tokens; None if one is missing."""
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
         items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell

@@ -162,6 +162,7 @@ class ArrowDatasetSource(FragmentListSource):
         self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
 
     def identity(self) -> Any:
+        """Return stamps of files and a digest; None if one is unknown."""
         if not self._stamps or any(None in stamp for stamp in self._stamps):
             return None
         key = content_key(list(self.fragments))

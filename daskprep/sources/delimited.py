@@ -285,10 +285,7 @@ def _unclosed_quote_error(text: TextFile, line: int) -> RejectedValueError:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The format of a delimited file, by options of `read_files`.
-
-    `delimiter` and `names` are empty until they are detected in the file.
-    """
+    """The format of a delimited file; `delimiter` and `names` are empty until they are detected in it."""
 
     delimiter: str
     quote: str | None

@@ -87,6 +87,7 @@ class PandasSource(Source):
 
     @property
     def partition_bytes(self) -> int:
+        """Bytes of a full slice, by the mean size of a row."""
         rows = len(self.frame)
         total = int(self.frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)

@@ -101,6 +101,7 @@ class ComposedSource(FragmentListSource):
         return None if None in records.values() else {"splits": records}
 
     def identity(self) -> Any:
+        """Return the identities of all sources; None if one has none."""
         rows = {name: source.identity() for name, source in self.sources.items()}
         mask_key = content_key(self.masks)
         return None if None in rows.values() or mask_key is None else [rows, mask_key]

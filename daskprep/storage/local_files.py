@@ -208,6 +208,7 @@ class LocalFiles:
             _sync(folder)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
+        """Return up to the bytes requested; less at the file's end."""
         with self._open_for_reading(path) as descriptor:
             remaining = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             chunks = []
@@ -254,6 +255,7 @@ class LocalFiles:
         return path == self.root or not (self._find_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
+        """Return the names in a folder; none if it does not exist."""
         if not self._is_folder(path):
             return []
         with suppress(FileNotFoundError, NotADirectoryError):

@@ -142,6 +142,8 @@ class RemoteFiles:
 
     @contextmanager
     def open_reader(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
+        """Yield a function that fills a buffer as far as the file goes."""
+
         def read_into(start: int, target: memoryview) -> int:
             if not target:
                 return 0

@@ -27,6 +27,7 @@ class InlineExecutor(Executor):
     """An executor that runs each function on the calling thread."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Run a function now; return a future of its result or error."""
         future: Future[Any] = Future()
         try:
             future.set_result(function(*arguments, **named))

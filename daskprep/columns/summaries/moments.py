@@ -160,7 +160,7 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return the exact sums of values of any shape."""
+        """Return the exact sums of finite values of any shape."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):
@@ -220,6 +220,7 @@ class WeightedMoments(Moments):
         return self.total / (self.weights << UNIT_BITS) if self.weights else math.nan
 
     def std(self, ddof: int = 0) -> float:
+        """Return the deviation; NaN for `ddof` numbers or fewer."""
         if self.count <= ddof or not self.weights:
             return math.nan
         numerator = (self.squares * self.weights - self.total * self.total) * self.count

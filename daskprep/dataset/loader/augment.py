@@ -176,6 +176,7 @@ class CenterCrop(RandomCrop):
     """
 
     def _draw_offsets(self, size: Shape, draws: Draws) -> Integers:
+        """Return the center's offsets for all rows; halves to even."""
         excess = np.array(size) + 2 * self.padding - [self.height, self.width]
         edges = np.rint(excess / 2).astype(np.int64)  # halves to even, as torchvision's CenterCrop
         return np.repeat(edges[:, None], len(draws.rows), axis=1)
@@ -215,11 +216,13 @@ class Mirror(Augmentation):
         return torch.where(to_device(is_flipped, images.device)[:, None, None, None], images.flip(3), images)
 
     def move_points(self, points: torch.Tensor, size: Shape, draws: Draws) -> torch.Tensor:
+        """Return points with x mirrored in the rows that are flipped."""
         is_flipped = to_device(draws.uniform() < self.probability, points.device)[:, None, None]
         mirrored = torch.stack([size[1] - points[..., 0], points[..., 1]], dim=-1)
         return torch.where(is_flipped, mirrored, points)
 
     def infer_row_type(self, dtype: torch.dtype, shape: Shape) -> RowType:
+        """Return the type and shape; ConfigError for an invalid probability."""
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
             raise ConfigError(f"{self}: probability={self.probability!r}: expected a number from 0 to 1")
         return dtype, _image_shape(self, shape)
@@ -314,6 +317,7 @@ class Normalize(MeanSubtraction):
     """
 
     def bind_learned(self, learned: Any) -> Self:
+        """Return a copy with learned mean and deviation, if not passed."""
         if self.mean is not None:
             return self
         return replace(self, mean=self._find_learned(learned, "mean"), std=self._find_learned(learned, "deviation"))

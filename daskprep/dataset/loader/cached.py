@@ -258,6 +258,7 @@ class CopiedBlocks(_WrappedBlocks):
                 writable.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        """Read remote groups of a block through the cache."""
         rows = slice(block.first, block.first + split.layout.block_rows)
         for groups, read in block.read_jobs.items() if not split.is_local else ():
             targets = [(self._caches[split, group], block.arrays[group][rows]) for group in groups]

@@ -131,6 +131,7 @@ class EpochBlocks:
 
     @cached_property
     def _position_of_block(self) -> Integers:
+        """Position in the order of each block."""
         positions = np.empty_like(self.order)
         positions[self.order] = np.arange(len(self.order))
         return positions

@@ -33,10 +33,7 @@ OnWorkers: TypeAlias = Callable[..., AbstractContextManager[None]]
 def _read_storage_options(
     context: click.Context, option: click.Parameter, pairs: Sequence[str]
 ) -> dict[str, Any] | None:
-    """Return pairs of KEY=VALUE as a dict, None without pairs.
-
-    BadParameter for a pair without key or "=".
-    """
+    """Return pairs of KEY=VALUE as a dict, None without pairs; BadParameter without key or "="."""
     del context, option
     options = {}
     for pair in pairs:
@@ -248,10 +245,7 @@ def open_dataset(path: str, *, fold: int | None = None, allow_folded: bool = Tru
 
 
 def check_paths(paths: Any, noun: str = "file or folder") -> None:
-    """Raise ConfigError for a missing path, before slow imports.
-
-    URLs and globs pass. `paths`: one or a list, or a dict of these.
-    """
+    """Raise ConfigError for a missing path, before slow imports; URLs and globs pass."""
     for group in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [group] if isinstance(group, str) else group or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):

@@ -143,10 +143,7 @@ def _to_text_types(column: pa.Array) -> pa.Array:
 
 @contextmanager
 def open_output(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
-    """Open a new file, which is created when the block ends.
-
-    Pipes, devices and links are written directly.
-    """
+    """Open a new file, created when the block ends; pipes, devices and links are written directly."""
     path = Path(output)
     # A pipe, a device or a link such as /dev/stdout must not be replaced by a new file.
     if "://" not in output and (path.is_symlink() or (path.exists() and not path.is_file())):

@@ -200,6 +200,7 @@ class Image(MediaFeature[LearnedImage]):
         self._check_fill(self.fill_value or 0, self._max_classes)
 
     def _check_learned(self, learned: LearnedImage) -> None:
+        """Raise ValueError unless masks alone have a class map."""
         if self.is_mask == (learned.class_map is None):
             raise ValueError("class_map is required for masks, and only allowed for masks")
         self._check_fill(learned.fill_value or 0, len(learned.class_map or ()))
@@ -313,6 +314,7 @@ class Image(MediaFeature[LearnedImage]):
         )
 
     def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
+        """Learn the state; ValueError unless only masks have classes."""
         learned = super().learn_column(summary)
         self._check_learned(learned)
         return learned

@@ -112,10 +112,7 @@ def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None
 
 
 def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
-    """Return a JPEG file to decode on a GPU, or None.
-
-    None is for other formats, progressive files, and colors that GPUs misread.
-    """
+    """Return a JPEG to decode on a GPU; None for other formats, progressive ones, and colors GPUs misread."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
@@ -197,10 +194,7 @@ def _import_opencv() -> Any:
 
 
 def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
-    """Return an image with its header read but not its pixels.
-
-    MediaError for other formats than `formats`, and more than `max_pixels`.
-    """
+    """Return an image with its header read; MediaError for other formats, and more than `max_pixels`."""
     from PIL import features  # noqa: PLC0415 as above
 
     start = bytes(memoryview(source)[:30])

@@ -535,10 +535,7 @@ def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tu
 
 
 def _bin_both(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return rows of two splits by class or decile of the first.
-
-    None for other measures, and for a split without values.
-    """
+    """Return rows of two splits by class or decile of the first; None for other measures, or no values."""
     if isinstance(first, ClassTally):
         one, two = first.counts, other.counts
         bins = choose_bins(one, max(len(one), len(two)))

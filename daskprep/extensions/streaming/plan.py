@@ -77,6 +77,7 @@ class StreamContents:
 
     @property
     def features(self) -> dict[str, Feature]:
+        """Features with an output in the batches."""
         names = {output.name for output in self.outputs}
         return {
             name: feature

@@ -24,10 +24,7 @@ _OPTIONS = {"dataset": (), "files": _WRITE_OPTIONS, "huggingface": (*_WRITE_OPTI
 
 
 def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
-    """Return managers as dicts of parameters.
-
-    They have functions in place of names. Managers with equal `data` share one function.
-    """
+    """Return managers as dicts of parameters, with functions for names; equal `data` share one function."""
     data_functions: dict[str, Callable[[], Any]] = {}  # managers with equal data share its dataset
 
     def build_manager(spec: Any) -> Any:
@@ -53,10 +50,7 @@ def configure_managers(config: Mapping[str, Any], allowed: Iterable[str], folder
 
 
 def _build(option: str, spec: Any, allowed: Iterable[str]) -> Any:
-    """Return the Packing or the function of a mapping.
-
-    Other values are returned unchanged. ConfigError for other mappings.
-    """
+    """Return the Packing or function of a mapping, or the value; ConfigError for other mappings."""
     if not isinstance(spec, Mapping):
         return spec
     if list(spec) == ["packing"]:

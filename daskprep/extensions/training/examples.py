@@ -90,6 +90,7 @@ class Examples:
             self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the position as JSON values, in rows yielded on all ranks."""
         return {
             "format": _FORMAT,
             "epoch": self.epoch,

@@ -198,10 +198,7 @@ class Manager:
         return Examples(data, size, ranks, seed=seed, shuffle=shuffle and not overfit)
 
     def _select_split(self, role: str, data: Any) -> Split:
-        """Return the split of the data, by default its role's.
-
-        ConfigError if it does not exist. A dataset with one split needs no name.
-        """
+        """Return the split of the data, by default its role's or the only one; ConfigError if it does not exist."""
         if isinstance(data, Split):
             if self.split not in (None, data.name):
                 raise ConfigError(

@@ -93,6 +93,7 @@ class Splitter(Parametrized, ABC):
         return None
 
     def validate(self) -> None:
+        """Raise ConfigError for invalid shares or columns."""
         super().validate()
         if hasattr(self, "shares"):
             self._shares()

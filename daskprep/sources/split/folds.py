@@ -52,6 +52,7 @@ class _FoldSplitter(Splitter):
         return self.k if self.fold is None else 0
 
     def validate(self) -> None:
+        """Raise ConfigError unless k is 2 or more, and fold below it."""
         super().validate()
         if not (is_integer(self.k) and 2 <= self.k <= self.max_folds):
             raise self._error("k", f"an integer from 2 to {self.max_folds}", "For example, use k=5.")
@@ -188,6 +189,7 @@ class HeldOutFold:
     fold: int  # for validation
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the fold as validation, others as training rows."""
         fold_numbers = self.folds.assign(table, keep)
         splits = np.where(fold_numbers == self.fold, np.uint8(VALIDATION), np.uint8(TRAIN))
         splits[fold_numbers == DROPPED] = DROPPED
@@ -202,6 +204,7 @@ class RowFolds:
     rows: RandomAssignment  # the permutation
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the fold of each kept row, by its random position."""
         positions = self.rows.positions(table, keep)
         positions %= self.k
         return scatter_splits(table, keep, positions.astype(np.uint8))
@@ -216,6 +219,7 @@ class ClassFolds:
     before: Integers  # for each class of `share`, the rows of all earlier classes
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the fold of each kept row, by its rank in its class."""
         rows, classes, positions = self.share.positions(table, keep)
         positions += self.before[classes]
         positions %= self.k
@@ -278,6 +282,7 @@ class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
         return 0 if self.fold is not None else 1 + self.k * (1 + (self.gap is not None) + (self.window is not None))
 
     def validate(self) -> None:
+        """Raise ConfigError for a window that is not longer than `gap`."""
         super().validate()
         if self.window is not None and self._nanoseconds("window") <= self._nanoseconds("gap"):
             raise self._error("window", "longer than `gap`", 'For example, use `window="90 days", gap="7 days"`.')

@@ -75,6 +75,7 @@ class GroupSplit(Splitter):
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
     def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
+        """Return the plan; ColumnError if no group is left to train on."""
         group_units = GroupUnits.of(censuses, self.stratify)
         unit_splits = group_units.assign_units(self._shares())
         if unit_splits.size and TRAIN not in unit_splits:

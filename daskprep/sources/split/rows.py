@@ -163,6 +163,7 @@ class StratifiedSplit(Splitter):
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
+        """Return the plan; an error or warning for small classes."""
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:
@@ -303,6 +304,7 @@ class HashAssignment:
     key: int  # of the hashes
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the split of each row by the hash of its value."""
         codes, names = encode_classes(table, self.column)
         splits = split_positions(hash_strings(names, self.key) >> np.uint64(11), *map(np.uint64, self.ends))[codes]
         return splits if keep is None else np.where(keep, splits, np.uint8(DROPPED))

@@ -190,6 +190,7 @@ class DatetimeSplit(TimeSplitter):
         return None if self.gap is None else f"less than {self.gap} after the end of the previous split"
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
+        """Return the plan, with a warning for splits without rows."""
         order = TimeOrder.of(self, censuses, read_again)
         ends = self._ends(order.rows)
         cuts = order.cut(ends, self.divide_times)
