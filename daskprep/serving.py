@@ -5,6 +5,7 @@ It needs only the file that `Preprocessor.save` wrote, and returns the same arra
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -80,7 +81,7 @@ class FallbackRowEncoder:
         return arrays
 
     def _encode(self, rows: RowMappings, first: int) -> tuple[Arrays, list[int]]:
-        """Return arrays by the suffix of the output, and the rows whose window lacks rows."""
+        """Return arrays by output, and the rows whose window lacks rows."""
         from daskprep.passes.encoding import encode_source  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
@@ -100,7 +101,7 @@ class FallbackRowEncoder:
         arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)), wrap)
         masks = [padded[number] for number in sorted(padded)]
         lacking = np.flatnonzero(np.concatenate(masks)[first:]).tolist() if masks else []
-        return {output.removeprefix(self.name): array[first:] for output, array in arrays.items()}, lacking
+        return {output: array[first:] for output, array in arrays.items()}, lacking
 
     def report(self, rows: RowMappings, first: int = 0) -> CellReport:
         """Return the missing, unreadable and unseen cells of rows, and rows whose window lacks rows."""
@@ -195,14 +196,14 @@ class Encoder:
                 if encoder is not None:
                     _test_encoding(encoder, has_length=feature["type"] in saved.TYPES_WITH_LENGTH)
             if "golden" in feature:
-                column, encode = features[name].columns[0], features[name].encode
-                saved.check_golden(name, feature, lambda cells: encode([{column: cell} for cell in cells]))  # noqa: B023
+                saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         for one in features.values():
             one.seen = dict.fromkeys(one.seen, 0)  # without the cells of these checks
         self._rows = self._target_rows = 0
         targets = saved.read_targets(state, features)
         self._inputs = {name: encoder for name, encoder in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
+        self._target_columns = [column for encoder in self._targets.values() for column in encoder.columns]
         if isinstance(history, bool) or not isinstance(history, int) or history < 0:
             raise ConfigError(f"Encoder: history={history!r} is no number of rows: pass one such as 1_000_000")
         self._past = {
@@ -273,9 +274,10 @@ class Encoder:
         {'size': {'missing': {0: '2,5'}, 'unreadable': {0: '2,5'}}, 'city': {'unseen': {0: 'Bern'}}}
         """
         row_list = _as_row_list(rows)
-        target_columns = [column for encoder in self._targets.values() for column in encoder.columns]
-        has_targets = bool(row_list) and all(column in row for row in row_list for column in target_columns)
-        encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
+        encoders, has_targets = self._inputs, False
+        if self._target_columns and row_list:
+            has_targets = all(column in row for row in row_list for column in self._target_columns)
+            encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
         with count_lock:
             self._rows += len(row_list)
             self._target_rows += len(row_list) * has_targets
@@ -284,10 +286,12 @@ class Encoder:
         passed: dict[str, tuple[RowMappings, int]] = {}
         for name, encoder in encoders.items():
             try:
-                if name in self._past:
+                if self._past and name in self._past:
                     before = self._past[name].before(row_list)
                     passed[name] = [*before, *row_list], len(before)
-                encoded = encoder.encode(*passed[name]) if name in passed else encoder.encode(row_list)
+                    encoded = encoder.encode(*passed[name])
+                else:
+                    encoded = encoder.encode(row_list)
             except KeyError:
                 columns = dict.fromkeys(column for one in encoders.values() for column in one.columns)
                 raise _missing_columns_error(columns, row_list) from None
@@ -295,10 +299,7 @@ class Encoder:
                 if name in self._targets:
                     continue
                 raise
-            if expand:
-                marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
-                encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
-            arrays |= {name + output: array for output, array in encoded.items()}
+            arrays |= _expand(encoder, encoded) if expand else encoded
         if self._past and not strict:
             self.remember(row_list)
         if not (report or strict):
@@ -412,8 +413,25 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False, history: int = 
     return Encoder(state, trusted=trusted, history=history)
 
 
+def _expand(encoder: RowEncoder | FallbackRowEncoder, encoded: Arrays) -> Arrays:
+    """Return encoded arrays in the form of batches."""
+    mark = encoder.name + MISSING
+    marks = {mark: encoded.pop(mark).astype(np.bool_)} if mark in encoded else {}
+    return {output: encoder.expand(array) for output, array in encoded.items()} | marks
+
+
+def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]) -> Arrays:
+    """Return the arrays of cells by the suffix of the output."""
+    arrays = encoder.encode([{encoder.columns[0]: cell} for cell in cells])
+    return {output.removeprefix(encoder.name): array for output, array in arrays.items()}
+
+
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
     """Return a mapping as a list of one row; ColumnError for others."""
+    if type(rows) is dict:  # faster than the checks of abstract classes
+        return [rows]
+    if type(rows) is list and set(map(type, rows)) == {dict}:
+        return rows
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
@@ -462,4 +480,4 @@ def _test_encoding(encoder: RowEncoder, *, has_length: bool) -> None:
     for sample in ("0", "no such cell"):
         row = dict.fromkeys(encoder.columns, sample)
         with suppress(ValueError):  # the encoder may reject the sample
-            [encoder.read(cell) for cell in encoder.cells([row])] if has_length else encoder.encode([row])
+            encoder.read(encoder.cell_of(row)) if has_length else encoder.encode([row])

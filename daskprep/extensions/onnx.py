@@ -249,9 +249,9 @@ def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mappin
         raise _UnsupportedError("missing values have no fill value")
     missing, encoded = build(graph, encoder)
     outputs = {}
-    for suffix, row in encoder.to_arrays([encoder.fill]).items():
-        value, mask = encoded[suffix], missing if row.ndim == 1 else missing.column()
-        outputs[name + suffix] = graph.where(mask, row.astype(value.dtype), value).astype(row.dtype)
+    for output, row in encoder.to_arrays([encoder.fill]).items():
+        value, mask = encoded[output.removeprefix(name)], missing if row.ndim == 1 else missing.column()
+        outputs[output] = graph.where(mask, row.astype(value.dtype), value).astype(row.dtype)
     return outputs | ({name + MISSING: missing.astype(np.uint8)} if encoder.has_missing_indicator else {})
 
 

@@ -58,7 +58,7 @@ def encode_small_frame(
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     before = {name: dict(encoder.seen) for name, encoder in encoders.items()}
     try:
-        encoded = [(name, encoder.encode(rows)) for name, encoder in encoders.items()]
+        arrays = {output: array for one in encoders.values() for output, array in one.encode(rows).items()}
     except DaskprepError:
         return None  # column encoding raises the error, with the same message as for large frames
     for name, encoder in encoders.items():
@@ -66,7 +66,7 @@ def encode_small_frame(
         known = learned[name].missing * len(rows) / max(rows_seen(features[name], learned[name]), 1)
         if unseen >= MIN_CELLS or missing >= max(MIN_CELLS, 2 * known):
             return None
-    return {name + output: array for name, arrays in encoded for output, array in arrays.items()}
+    return arrays
 
 
 @memoize

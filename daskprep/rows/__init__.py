@@ -52,4 +52,4 @@ def make_row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None
     columns_only = {field.name for field in fields(settings) if not field.metadata.get("rows", True)}
     if columns_only & changed_parameters(settings):
         return None
-    return row_type(name, settings, feature["learned"])
+    return row_type.create(name, settings, feature["learned"])

@@ -6,8 +6,9 @@ import dataclasses
 import math
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -86,11 +87,17 @@ class RowEncoder(ABC):
         self.has_missing_indicator: bool = params.missing_indicator
         self.nulls = strip_null_values(vars(params))
         self.seen = dict.fromkeys(COUNTED, 0)
+        self.cell_of: Callable[[Mapping[str, Any]], Any] = itemgetter(self.column)  # of a row, as `read` takes it
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
         if params.missing_value_strategy == "keep":
             self.fill = math.nan
+
+    @classmethod
+    def create(cls, name: str, params: Any, learned: Mapping[str, Any]) -> RowEncoder:
+        """Return the encoder for these parameters."""
+        return cls(name, params, learned)
 
     def require_labels(self) -> None:
         if self.params.missing_value_strategy == "drop_row":
@@ -109,7 +116,7 @@ class RowEncoder(ABC):
 
     @abstractmethod
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
-        """Return the arrays of values from `read`, without None, by the suffix of the output."""
+        """Return the arrays of values from `read`, without None, by output."""
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return an encoded array in the form of batches."""
@@ -121,34 +128,35 @@ class RowEncoder(ABC):
         return fill_from_neighbours(values, strategy) if strategy in NEIGHBOUR_STRATEGIES else values
 
     def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
-        """Return arrays by the suffix of the output, with values imputed.
+        """Return arrays by output, with values imputed.
 
         Rows before `first` are only in the windows of others: they are neither returned nor counted.
         Raise KeyError if a row lacks one of `columns`, RejectedValueError for a cell that cannot be read or imputed.
         """
-        read = self._read_present if self.nulls else self.read
+        read, cell_of = self._read_present if self.nulls else self.read, self.cell_of
         try:
-            cells = self.cells(rows)
-            values = [read(cell) for cell in cells]
+            values = [read(cell_of(row)) for row in rows]
             own = values[first:] if first else values
-            indicators = (
-                {MISSING: np.array([value is None for value in own], np.uint8)} if self.has_missing_indicator else {}
-            )
-            missing = [value for value in own if value is None]
-            if missing:
-                self._count("missing", len(missing))
+            if has_missing := None in own:
+                self._count("missing", own.count(None))
             if self.has_vocabulary and (unseen := self.count_unseen(own)):
                 self._count("unseen", unseen)
-            if self.extent is not None and (outside := self.count_outside(own, *self.extent)):
-                self._count("out_of_range", outside)
-            if self.uses_neighbours or missing:
-                values = self._fill_missing(values, cells)
-            return {**self.to_arrays(values[first:] if first else values), **indicators}
+            if self.extent is not None:
+                low, high = self.extent
+                outside = [value for value in own if value is not None and not low <= value <= high]
+                if outside:
+                    self._count("out_of_range", len(outside))
+            if has_missing or self.uses_neighbours:
+                values = self._fill_missing(values, rows)
+            arrays = self.to_arrays(values[first:] if first else values)
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}"{self._find_failing(rows[first:])}: {error}') from error
         except (ValueError, RecursionError) as error:  # invalid UTF-8, integers of too many digits, deep lists
             where = self._find_failing(rows[first:])
             raise RejectedValueError(f'column "{self.column}"{where}: {error}; correct the cell') from error
+        if self.has_missing_indicator:
+            arrays[self.name + MISSING] = np.array([value is None for value in own], np.uint8)
+        return arrays
 
     def report(self, rows: RowMappings, first: int = 0) -> CellReport:
         """Return missing, unreadable and unseen cells by row number, which counts from row `first`.
@@ -158,7 +166,8 @@ class RowEncoder(ABC):
         """
         rows = rows[first:]
         flagged: CellReport = {kind: {} for kind in CELL_KINDS}
-        for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
+        for number, row in enumerate(rows):
+            cell = self.cell_of(row)
             shown = json_number(row[self.column] if self.column in self.columns else cell)
             if self._read_present(cell) is None:
                 flagged["missing"][number] = shown
@@ -183,28 +192,15 @@ class RowEncoder(ABC):
         """Return how many values have a token that it lacks."""
         return 0
 
-    def count_outside(self, values: list[Any], low: Any, high: Any) -> int:
-        """Return how many values are outside the range of the fit."""
-        count = 0
-        for value in values:  # faster than a generator
-            if value is not None and not low <= value <= high:
-                count += 1
-        return count
-
     def _count(self, kind: str, cells: int) -> None:
         with count_lock:
             self.seen[kind] += cells
-
-    def cells(self, rows: RowMappings) -> list[Any]:
-        """Return the cell of each row, in the form that `read` takes."""
-        column = self.column
-        return [row[column] for row in rows]
 
     def _find_failing(self, rows: RowMappings) -> str:
         """Return the first row that raises an error, for the message."""
         for number, row in enumerate(rows if len(rows) > 1 else ()):
             try:
-                self._read_present(self.cells([row])[0])
+                self._read_present(self.cell_of(row))
             except (DaskprepError, ValueError, RecursionError):
                 return f", row {number}"
         return ""
@@ -215,10 +211,10 @@ class RowEncoder(ABC):
     def _is_missing(self, cell: Any) -> bool:
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
-    def _fill_missing(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
+    def _fill_missing(self, values: list[Any], rows: RowMappings) -> list[Any]:
         """Return values with None imputed, or raise RejectedValueError."""
         if self.params.invalid == "raise":
-            for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
+            for number, (value, cell) in enumerate(zip(values, map(self.cell_of, rows), strict=True)):
                 if value is None and not self._is_missing(cell):
                     raise RejectedValueError(
                         f'{cell!r} of row {number:,} cannot be read; correct it, or use invalid="missing"'

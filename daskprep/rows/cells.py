@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import functools
-import math
 import os
 import re
 import uuid
 from collections.abc import Callable
 from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def number_of(cell: Any) -> float | None:
     """Return a number, or a plain decimal text, as a finite float, or None."""
     kind = type(cell)
     if kind is float:
-        return cell if math.isfinite(cell) else None
+        return cell if isfinite(cell) else None
     if kind is str:
         return _parse_plain_number(cell)
     if kind is int or kind is bool:
@@ -80,7 +80,7 @@ def _to_double(cell: Any) -> float | None:
         number = float(cell)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if isfinite(number) else None
 
 
 def _parse_plain_number(text: str) -> float | None:

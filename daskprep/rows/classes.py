@@ -9,12 +9,13 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.rows.base import Arrays, Parameters, RowEncoder, RowMappings, Strategy, VocabularyValues, smallest_uint
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, Strategy, VocabularyValues, smallest_uint
 from daskprep.rows.cells import number_of, text_of
 from daskprep.rows.typed import AtLeast, CellKind, Count, NonNegative, later
 
@@ -130,35 +131,25 @@ class CategoryRowEncoder(RowEncoder):
         self.dtype = smallest_uint(len(tokens) + self.buckets)
         self.lowercase = self.params.lowercase
         if len(self.columns) > 1:  # null values apply to the parts of a cross, not to the joined text
-            self.part_nulls, self.nulls = self.nulls, frozenset[str]()
+            parts = itemgetter(*self.columns)
+            nulls, self.nulls, lowercase = self.nulls, frozenset[str](), self.lowercase
+            self.cell_of = lambda row: join_parts([_clean_part(cell, nulls, lowercase) for cell in parts(row)])
 
     def read(self, cell: Any) -> int | None:
         """Return the id of a label, of its hash bucket or of <UNK>; None if missing.
 
         Raise RejectedValueError for a label outside a vocabulary that has no <UNK>.
         """
-        text = self._clean(cell)
+        text = cell if type(cell) is str else text_of(cell)
         if text is None:
             return None
-        token_id = self.ids.get(text)
-        if token_id is None:
-            if not self.has_unknown:
-                raise RejectedValueError(f"{text!r:.80} is a label that no training row has: correct or drop it")
-            return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
-        return token_id
-
-    def _clean(self, cell: Any) -> str | None:
-        text = text_of(cell)
-        return None if text is None else (text.lower() if self.lowercase else text).strip()
-
-    def cells(self, rows: RowMappings) -> list[Any]:
-        if len(self.columns) == 1:
-            return super().cells(rows)
-        return [join_parts([self._clean_part(row[column]) for column in self.columns]) for row in rows]
-
-    def _clean_part(self, cell: Any) -> str | None:
-        text = self._clean(cell)
-        return None if (text_of(cell) or "").strip() in self.part_nulls else text
+        token_id = self.ids.get((text.lower() if self.lowercase else text).strip())
+        if token_id is not None:
+            return token_id
+        text = _clean(cell, self.lowercase) or ""  # an error if it is not UTF-8
+        if not self.has_unknown:
+            raise RejectedValueError(f"{text!r:.80} is a label that no training row has: correct or drop it")
+        return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
 
     def count_unseen(self, values: list[Any]) -> int:
         """Count <UNK>, or ids of buckets; 0 if all are hashed."""
@@ -169,13 +160,22 @@ class CategoryRowEncoder(RowEncoder):
         return sum(value is not None and value >= len(self.ids) for value in values)
 
     def is_unseen(self, cell: Any) -> bool:
-        return getattr(self.params, "hash_buckets", None) is None and self._clean(cell) not in self.ids
+        return getattr(self.params, "hash_buckets", None) is None and _clean(cell, self.lowercase) not in self.ids
 
     def read_fill(self, fill: Any) -> int | None:
         return 0 if fill == "<UNK>" and self.has_unknown else self.read(fill)
 
     def to_arrays(self, values: Sequence[int]) -> Arrays:
-        return {"": np.array(values, self.dtype)}
+        return {self.name: np.array(values, self.dtype)}
+
+
+def _clean(cell: Any, lowercase: bool) -> str | None:
+    text = text_of(cell)
+    return None if text is None else (text.lower() if lowercase else text).strip()
+
+
+def _clean_part(cell: Any, nulls: frozenset[str], lowercase: bool) -> str | None:
+    return None if (text_of(cell) or "").strip() in nulls else _clean(cell, lowercase)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,7 +215,7 @@ class TargetEncodingRowEncoder(CategoryRowEncoder):
 
     def to_arrays(self, values: Sequence[int]) -> Arrays:
         encoded = self.table[np.array(values, np.intp)]
-        return {"": encoded if encoded.shape[1] > 1 else encoded[:, 0]}
+        return {self.name: encoded if encoded.shape[1] > 1 else encoded[:, 0]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +255,7 @@ class BinaryRowEncoder(RowEncoder):
 
     def read(self, cell: Any) -> bool | None:
         """Return the truth of a label; None if missing or unreadable."""
-        text = text_of(cell)
+        text = cell if type(cell) is str else text_of(cell)
         text = None if text is None else text.strip()
         if not text:
             return None
@@ -263,13 +263,16 @@ class BinaryRowEncoder(RowEncoder):
             number = number_of(text)
             return None if number is None else number > 0
         truth: bool | None = self.labels.get(text)
-        return self.fallback_labels.get(text.lower()) if truth is None else truth
+        if truth is None:
+            text_of(cell)  # an error if it is not UTF-8
+            return self.fallback_labels.get(text.lower())
+        return truth
 
     def read_fill(self, fill: Any) -> bool:
         return bool(fill)  # the learned fill value is a boolean, not a label
 
     def to_arrays(self, values: Sequence[bool]) -> Arrays:
-        return {"": np.array(values, np.uint8)}
+        return {self.name: np.array(values, np.uint8)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return encoded.astype(np.bool_)

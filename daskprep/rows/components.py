@@ -141,4 +141,4 @@ class TextComponentsRowEncoder(RowEncoder):
 
     def to_arrays(self, values: Sequence[tuple[np.ndarray, float, bool]]) -> Arrays:
         sums = np.array([value[0] for value in values]).reshape(len(values), self.params.size)
-        return {"": self.projection.to_components(sums, np.array([value[1] for value in values]))}
+        return {self.name: self.projection.to_components(sums, np.array([value[1] for value in values]))}

@@ -11,12 +11,13 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.rows.base import Arrays, Parameters, RowEncoder, RowMappings, Strategy
+from daskprep.rows.base import Arrays, Parameters, RowEncoder, Strategy
 from daskprep.rows.cells import (
     BOOLEAN_TYPES,
     DURATION_TYPES,
@@ -321,15 +322,29 @@ class _DatePair(NamedTuple):
 
 
 @functools.lru_cache(1024)
-def parse_iso_date(text: str) -> tuple[int, int] | None:
+def parse_iso_date(text: str) -> tuple[int, ...] | None:
     """Return days since 1970 and seconds of the day, or None."""
     moment = parse_datetime(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
     return None if moment is None else _days_and_seconds(moment)
 
 
-def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
+def _days_and_seconds(moment: dt.datetime) -> tuple[int, ...]:
     clock = moment.hour * 3600 + moment.minute * 60 + moment.second
-    return moment.toordinal() - _EPOCH_START.toordinal(), clock
+    return _toordinal(moment.year, moment.month, moment.day) - _EPOCH_START.toordinal(), clock
+
+
+def _numbers_of(moment: dt.datetime) -> tuple[int, ...]:
+    """Return the nine `PARTS` of a date."""
+    year, month, day, hour, minute, second = (
+        moment.year, moment.month, moment.day, moment.hour, moment.minute, moment.second
+    )  # fmt: skip
+    ordinal = _toordinal(year, month, day)
+    day_of_year = ordinal - _toordinal(year, 1, 1) + 1
+    return year, month, day, (ordinal + 6) % 7, day_of_year, hour, minute, second, hour * 3600 + minute * 60 + second
+
+
+def _toordinal(year: int, month: int, day: int) -> int:
+    return dt.date(year, month, day).toordinal()  # pandas' own method takes a microsecond
 
 
 @functools.cache
@@ -397,7 +412,7 @@ class DateParameters(Parameters):
         return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
 
     @property
-    def _reference(self) -> tuple[int, int] | None:
+    def _reference(self) -> tuple[int, ...] | None:
         return None if self.since is None else parse_iso_date(self.since)
 
     @property
@@ -470,32 +485,30 @@ class DateRowEncoder(RowEncoder):
     def prepare(self) -> None:
         self.datetime_format = self.params.datetime_format
         self.compact = self.params._is_compact
+        self.numbers_of = _days_and_seconds if self.compact else _numbers_of
+        self.width = len(self.columns) * (2 if self.compact else len(PARTS))
         edges = self.learned.get("value_edges")
         if edges and len(self.columns) == 1:
-            first, last = ((_EPOCH_START + dt.timedelta(seconds=edge)).toordinal() for edge in (edges[0], edges[-1]))
-            self.extent = first, last
-
-    def count_outside(self, values: list[Any], low: Any, high: Any) -> int:
-        # By day, because comparisons of pandas' timestamps take microseconds.
-        return super().count_outside([None if one is None else one.toordinal() for one in values], low, high)
-
-    def cells(self, rows: RowMappings) -> list[Any]:
-        if len(self.columns) == 1:
-            return super().cells(rows)
-        return [_DatePair(*(row[column] for column in self.columns)) for row in rows]
+            first, last = (_EPOCH_START + dt.timedelta(seconds=edge) for edge in (edges[0], edges[-1]))
+            ends = first.replace(hour=0, minute=0, second=0), last.replace(hour=23, minute=59, second=59)
+            self.extent = self.numbers_of(ends[0]), self.numbers_of(ends[1])
+        if len(self.columns) > 1:
+            pair = itemgetter(*self.columns)
+            self.cell_of = lambda row: _DatePair(*pair(row))
 
     def read(self, cell: Any) -> Any:
-        """Return a datetime, or a pair of date and reference date; None if the date is missing.
+        """Return the numbers of a date, or of a date and its reference date; None if the date is missing.
 
         Without a reference date, the date itself replaces it. Raise RejectedValueError if it is unreadable and
         invalid="raise".
         """
         if not isinstance(cell, _DatePair):
-            return self._to_datetime(cell)
+            date = self._to_datetime(cell)
+            return None if date is None else self.numbers_of(date)
         date, since = self._to_datetime(cell.date), self._to_datetime(cell.since)
         if since is None and self.params.invalid == "raise" and not is_missing(cell.since):
             raise RejectedValueError(f'{cell.since!r} of column "{self.columns[1]}" cannot be read as a date')
-        return None if date is None else (date, since or date)
+        return None if date is None else self.numbers_of(date) + self.numbers_of(since or date)
 
     def _is_missing(self, cell: Any) -> bool:
         return super()._is_missing(cell.date if isinstance(cell, _DatePair) else cell)
@@ -503,10 +516,10 @@ class DateRowEncoder(RowEncoder):
     def _to_datetime(self, cell: Any) -> dt.datetime | None:
         """Return the date of a cell of any type, or None."""
         if not isinstance(cell, str):
+            if isinstance(cell, dt.datetime) and type(cell).__name__ != "NaTType":
+                return cell if cell.tzinfo is None else _to_wall_time(cell)
             if is_missing(cell):
                 return None
-            if isinstance(cell, dt.datetime):
-                return _to_wall_time(cell)
             if isinstance(cell, dt.date):
                 return dt.datetime(cell.year, cell.month, cell.day)
             reject_types(cell, _NON_DATE_TYPES, "date")
@@ -523,22 +536,11 @@ class DateRowEncoder(RowEncoder):
         return self.params._date_table(encoded) if self.compact else super().expand(encoded)
 
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
-        if self.compact:
-            pairs = [value if len(self.columns) > 1 else (value,) for value in values]
-            numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]
-            return {"": np.array(numbers, np.int32).reshape(-1, 2 * len(self.columns))}
-        parts = []
-        for moment in values:
-            year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
-            day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
-            clock = hour, minute, second, hour * 3600 + minute * 60 + second
-            parts.append((year, moment.month, moment.day, moment.weekday(), day_of_year, *clock))
-        return {"": np.array(parts, np.int32).reshape(-1, 9)}
+        return {self.name: np.array(values, np.int32).reshape(-1, self.width)}
 
 
 def _to_wall_time(moment: dt.datetime) -> dt.datetime:
     """Return a datetime without its zone, moved out of skipped hours."""
-    if moment.tzinfo is not None:
-        with contextlib.suppress(OverflowError):
-            moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
+    with contextlib.suppress(OverflowError):
+        moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
     return moment.replace(tzinfo=None)

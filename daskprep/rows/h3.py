@@ -64,4 +64,4 @@ class H3RowEncoder(RowEncoder):
         return int(text[-19:]) if text.isdecimal() else int(text, 16)
 
     def to_arrays(self, values: Sequence[bytes]) -> Arrays:
-        return {"": np.frombuffer(b"".join(values), np.uint8).reshape(-1, len(SHIFTS) + DIGITS).copy()}
+        return {self.name: np.frombuffer(b"".join(values), np.uint8).reshape(-1, len(SHIFTS) + DIGITS).copy()}

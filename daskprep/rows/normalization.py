@@ -117,13 +117,22 @@ class Normalizer:
         center, scale = self.center, self.scale
         if not scale:
             return np.array([0.0 if value == value else value for value in values], np.float32)  # noqa: PLR0124
-        clipped = [  # NaN stays NaN, since comparisons with it are False
-            max(-MAX_FLOAT32, min(MAX_FLOAT32, _scale_halves(value, center, scale)))
-            if abs(scaled := (value - center) * scale) > MAX_FLOAT32
-            else scaled
+        most = MAX_FLOAT32
+        clipped = [
+            scaled if -most <= (scaled := (value - center) * scale) <= most else _scale_clipped(value, center, scale)
             for value in values
         ]
         return np.array(clipped, np.float32)
+
+    def find_scaling(self, low: float, high: float) -> tuple[float, float, float, float] | None:
+        """Return low, high, center and scale if scaling is all that numbers from low to high need; None if not."""
+        if (
+            self._is_linear
+            and self.scale
+            and all(abs((end - self.center) * self.scale) < MAX_FLOAT32 for end in (low, high))
+        ):
+            return low, high, self.center, self.scale
+        return None
 
     def inverse_transform(self, normalized: np.ndarray) -> np.ndarray:
         """Return the original numbers in double precision."""
@@ -158,6 +167,11 @@ class Normalizer:
 def _scale_halves(values: Any, center: float, scale: float) -> Any:
     """Return ``(values - center) * scale`` if the difference may overflow."""
     return (values / 2 - center / 2) * scale * 2
+
+
+def _scale_clipped(value: float, center: float, scale: float) -> float:
+    """Return `_scale_halves` within float32; NaN stays NaN."""
+    return value if math.isnan(value) else max(-MAX_FLOAT32, min(MAX_FLOAT32, _scale_halves(value, center, scale)))
 
 
 class StandardScaler(Normalizer):

@@ -14,12 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, DaskprepError
 from daskprep.rows.base import (
     NEIGHBOUR_STRATEGIES,
     Arrays,
     Parameters,
     RowEncoder,
+    RowMappings,
     changed_parameters,
     fill_from_neighbours,
     smallest_uint,
@@ -342,6 +343,10 @@ _NORMALIZED_PARAMETERS = """
     outlier_threshold missing_value_strategy fill_value null_values written
 """
 """Parameters that leave all arithmetic to the normalizer, which is faster for lists."""
+_STEPS = frozenset(
+    {"missing_indicator", "invalid", "outlier_strategy", "null_values", "drop_row", *NEIGHBOUR_STRATEGIES}
+)
+"""Parameters, and strategies of imputation, with more steps for numbers within the range of the fit."""
 
 
 class NumberRowEncoder(RowEncoder):
@@ -360,9 +365,37 @@ class NumberRowEncoder(RowEncoder):
         self.has_comma = self.notation is not None and self.notation.decimal == ","
         self.is_notation_set = params.written is not None
         self.uses_neighbours = params.outlier_strategy in NEIGHBOUR_STRATEGIES
-        others = changed_parameters(params).difference(_NORMALIZED_PARAMETERS.split())
-        is_normalized_only = params.encoding != "bins" and not others
+        changed = changed_parameters(params)
+        is_normalized_only = params.encoding != "bins" and changed <= {*_NORMALIZED_PARAMETERS.split()}
         self.transform = self.encoding.normalizer.transform_list if is_normalized_only else None
+        if self.notation is None:
+            self.read = number_of  # type: ignore[method-assign]
+        is_scaled_only = (
+            is_normalized_only and changed.isdisjoint(_STEPS) and params.missing_value_strategy not in _STEPS
+        )
+        self.scaling = self.encoding.normalizer.find_scaling(edges[0], edges[-1]) if edges and is_scaled_only else None
+
+    def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
+        """Return arrays; numbers within the range of the fit need no step but scaling."""
+        if self.scaling is None or first:
+            return super().encode(rows, first)
+        column, (low, high, center, scale) = self.column, self.scaling
+        scaled: list[float] = []
+        others: list[int] = []
+        for row in rows:
+            cell = row[column]
+            if (type(cell) is float or type(cell) is int) and low <= cell <= high:
+                scaled.append((cell - center) * scale)
+            else:
+                others.append(len(scaled))
+                scaled.append(0.0)
+        array = np.array(scaled, np.float32)
+        if others:
+            try:
+                array[others] = super().encode([rows[number] for number in others])[self.name]
+            except DaskprepError:
+                return super().encode(rows)  # which names the row
+        return {self.name: array}
 
     def read(self, cell: Any) -> float | None:
         """Return a number, also in the learned notation; else None."""
@@ -395,12 +428,12 @@ class NumberRowEncoder(RowEncoder):
         if self.outlier_fill is not None:
             values = [self.outlier_fill if self.outliers.contain(value) else value for value in values]
         if self.transform is not None:
-            return {"": self.transform(values)}
-        return {"": self.encoding.encode(np.array(values, np.float64))}
+            return {self.name: self.transform(values)}
+        return {self.name: self.encoding.encode(np.array(values, np.float64))}
 
     def losses(self, cell: Any) -> list[str]:
         values = np.array([self.read(cell)], np.float64)
-        masks = find_lossy_numbers(self.params, self.learned, values, self.to_arrays(values.tolist())[""])
+        masks = find_lossy_numbers(self.params, self.learned, values, self.to_arrays(values.tolist())[self.name])
         return [cause for cause, mask in masks.items() if mask.any()]
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:

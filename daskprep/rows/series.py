@@ -187,23 +187,23 @@ class VectorRowEncoder(RowEncoder):
     def prepare(self) -> None:
         self.size = self.learned["vector_size"]
 
-    def read(self, cell: Any) -> NumberList | None:
+    def read(self, cell: Any) -> tuple[NumberList] | None:
         """Return the numbers of a cell; None if one is missing or unreadable, or their count is not `vector_size`."""
         numbers = parse_numbers(cell)
         if numbers is None or len(numbers) != (self.params.vector_size or len(numbers) or 1):
             return None
         has_missing = np.isnan(numbers).any() if isinstance(numbers, np.ndarray) else math.isnan(sum(numbers))
-        return None if has_missing else numbers
+        return None if has_missing else (numbers,)  # unlike an array, a tuple compares with None as a whole
 
-    def to_arrays(self, values: Sequence[NumberList]) -> Arrays:
+    def to_arrays(self, values: Sequence[tuple[NumberList]]) -> Arrays:
         """Return vectors as float32 rows; raise RejectedValueError for one that does not have the learned size."""
-        for numbers in values:
+        for (numbers,) in values:
             if len(numbers) != self.size:
                 raise RejectedValueError(
                     f"a vector has {len(numbers)} numbers, not {self.size} as learned; correct it, "
                     f"or fit with vector_size={self.size} to count it as missing"
                 )
-        return {"": np.array(values, np.float32).reshape(-1, self.size)}
+        return {self.name: np.array(values, np.float32).reshape(-1, self.size)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,9 +278,10 @@ class TimeseriesRowEncoder(RowEncoder):
             is_filled = params.missing_value_strategy in NEIGHBOUR_STRATEGIES
             self.past = params.group_by, MAX_PAST if is_filled else params.window_size - 1, True
 
-    def read(self, cell: Any) -> NumberList | None:
+    def read(self, cell: Any) -> Sequence[float] | None:
         if not self.uses_neighbours:
-            return parse_numbers(cell, self.separator)
+            numbers = parse_numbers(cell, self.separator)
+            return numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
         reject_types(cell, (*TIME_TYPES, *LIST_TYPES), "number")
         return _parse_single(cell)
 
@@ -288,16 +289,16 @@ class TimeseriesRowEncoder(RowEncoder):
         numbers = None if self.uses_neighbours else self.read(cell)
         return ("cut",) if numbers is not None and len(numbers) > self.length else ()
 
-    def read_fill(self, fill: Any) -> NumberList | None:
+    def read_fill(self, fill: Any) -> Sequence[float] | None:
         return [_NAN] if self.uses_neighbours and isinstance(fill, str) and not fill.strip() else self.read(fill)
 
     def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
-        """Return the arrays of rows by suffix; windows are of the rows of a group, and those with padding count."""
+        """Return the arrays of rows by output; windows are of the rows of a group, and those with padding count."""
         arrays = self._encode_groups(rows, first)
         if self.uses_neighbours:
-            is_missing = np.isnan(arrays[""])
+            is_missing = np.isnan(arrays[self.name])
             self._count("padded", int(is_missing.any(axis=1).sum()))
-            arrays[""][is_missing] = self.padding
+            arrays[self.name][is_missing] = self.padding
         return arrays
 
     def report(self, rows: RowMappings, first: int = 0) -> CellReport:
@@ -306,7 +307,7 @@ class TimeseriesRowEncoder(RowEncoder):
         if self.uses_neighbours:
             uncounted = copy.copy(self)
             uncounted.seen, uncounted.padding = dict(self.seen), _NAN
-            padded = np.flatnonzero(np.isnan(uncounted.encode(rows, first)[""]).any(axis=1)).tolist()
+            padded = np.flatnonzero(np.isnan(uncounted.encode(rows, first)[self.name]).any(axis=1)).tolist()
             report |= {"padded": {row: json_number(rows[first + row][self.column]) for row in padded}} if padded else {}
         return report
 
@@ -320,9 +321,9 @@ class TimeseriesRowEncoder(RowEncoder):
                 groups.setdefault(text_of(row[self.columns[1]]), []).append(number)
         except ValueError as error:
             raise RejectedValueError(f'column "{self.columns[1]}": {error}; correct the cell') from error
-        out = {"": np.empty((len(rows) - first, self.length), np.float32)}
+        out = {self.name: np.empty((len(rows) - first, self.length), np.float32)}
         if self.params.missing_indicator:
-            out[MISSING] = np.empty(len(rows) - first, np.uint8)
+            out[self.name + MISSING] = np.empty(len(rows) - first, np.uint8)
         for row_numbers in groups.values():
             own = [number - first for number in row_numbers if number >= first]
             past = len(row_numbers) - len(own)
@@ -343,7 +344,7 @@ class TimeseriesRowEncoder(RowEncoder):
         padded = numbers + edge_padding if self.looks_ahead else edge_padding + numbers
         return [None if value is None else padded[i : i + self.length] for i, value in enumerate(values, start=1)]
 
-    def to_arrays(self, values: Sequence[NumberList]) -> Arrays:
+    def to_arrays(self, values: Sequence[Sequence[float]]) -> Arrays:
         """Return series as float32 rows of the learned length; NaN becomes the padding value, except in windows."""
         length, padding = self.length, _NAN if self.uses_neighbours else self.padding
         rows = []
@@ -352,4 +353,4 @@ class TimeseriesRowEncoder(RowEncoder):
             row = [padding if number != number else number for number in truncated]  # noqa: PLR0124 as NaN does
             rest = [padding] * (length - len(row))
             rows.append(rest + row if self.is_left else row + rest)
-        return {"": np.array(rows, np.float32).reshape(-1, length)}
+        return {self.name: np.array(rows, np.float32).reshape(-1, length)}

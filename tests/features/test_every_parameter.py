@@ -137,7 +137,21 @@ def check(prep: dp.Preprocessor, frame: pd.DataFrame, params: Any, folder: Path 
             assert arrays.keys() == expected.keys(), where
             for output, array in expected.items():
                 compare(arrays[output], array, way, params, where)
+    check_counts(prep, frame)
     return "ONNX" in ways
+
+
+def check_counts(prep: dp.Preprocessor, frame: pd.DataFrame) -> None:
+    """Count the cells of rows together and one at a time."""
+    together, alone = Encoder(prep.to_dict()), Encoder(prep.to_dict())
+    rows = frame.to_dict("records")
+    with contextlib.suppress(DaskprepError):
+        for encoder, requests in ((together, [rows]), (alone, rows)):
+            _, reports = zip(*(encoder.encode(request, report=True) for request in requests), strict=True)
+            missing = sum(len(report.get("x", {}).get("missing", ())) for report in reports)
+            assert encoder.seen["x"]["missing"] == missing, prep.features_
+        own = ({**encoder.seen["x"], "padded": 0} for encoder in (together, alone))
+        assert next(own) == next(own), prep.features_
 
 
 def compare(array: np.ndarray, expected: np.ndarray, way: str, params: Any, message: str) -> None:
