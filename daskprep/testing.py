@@ -331,6 +331,7 @@ def _compare_learned(learned: Sequence[Learned]) -> None:
 
 
 def _are_close(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether arrays are equal, floats up to rounding."""
     if one.dtype.kind != "f":
         return np.array_equal(one, other)
     return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)

@@ -164,6 +164,7 @@ def bit_lengths(numbers: Uint64Array) -> Uint64Array:
 
 
 def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
+    """Permute values in place, block by block."""
     rows = _BLOCK_BYTES // values.itemsize
     for start in range(0, values.size, rows):
         block = slice(start, start + rows)

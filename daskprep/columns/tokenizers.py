@@ -381,6 +381,7 @@ class Spacy(RowTokenizer):
             yield [token.lemma_ if self.lemmatize else token.text for token in doc if self._is_kept(token)]
 
     def _is_kept(self, token: Any) -> bool:
+        """Return whether a token is no space, stop word or number, if so set."""
         minor = token.like_num or len(token) <= 2 or any(mark in token.text for mark in ".,@$%/:;+=")
         dropped = (self.remove_stopwords and token.is_stop) or (self.remove_numbers and minor)
         return not token.is_space and not dropped

@@ -483,6 +483,7 @@ def digest_tokens(tokens: pa.StringArray) -> bytes:
 
 
 def _from_fields(fields: dict[str, Any]) -> Vocabulary:
+    """Return a vocabulary of fields, without checks."""
     vocabulary = Vocabulary.__new__(Vocabulary)
     vars(vocabulary).update(fields)
     return vocabulary

@@ -228,6 +228,7 @@ class Dataset(DatasetMethods, StoredDataset):
             one._clear_cache(unused)
 
     def _clear_cache(self, unused: bool) -> None:
+        """Remove all caches within the dataset, or only unused ones."""
         cache = self.root / CACHE_FOLDER
         if names := cache.children():
             used = {split.cache(one.name).name for split in self.splits.values() for one in self.layout.cells if unused}

@@ -157,6 +157,8 @@ def _join_descriptions(*parts: Description) -> Description:
 
 
 def _outputs_table(layout: Layout) -> Table:
+    """Return a table of outputs: name, dtype, shape of a row."""
+
     def row(output: Output) -> Row:
         return truncate(output.name), output.dtype, " x ".join(f"{side:,}" for side in output.shape)
 

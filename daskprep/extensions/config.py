@@ -136,6 +136,7 @@ class _Section:
     feature: str | None = None  # name of the feature that it belongs to
 
     def error(self, key: object, message: str) -> ConfigError:
+        """Return an error that names the full key and the feature."""
         full_key = ".".join(part for part in (self.path, str(key)) if part)
         feature_hint = "" if self.feature is None else f' (feature "{self.feature}")'
         return ConfigError(f"{full_key}{feature_hint}: {message}")
@@ -240,6 +241,7 @@ class _Loader(yaml.SafeLoader):
     """A safe YAML loader: no duplicate keys, limited aliases."""
 
     def get_single_node(self) -> yaml.Node | None:
+        """Return the tree; ValueError if aliases make it too large."""
         node: yaml.Node | None = super().get_single_node()
         if node is not None and _count_expanded_values(node, {}) > _MAX_VALUES:
             raise ValueError(f"with its aliases expanded, it has more than {_MAX_VALUES:,} values")
@@ -281,10 +283,7 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
 def _read_features(
     root: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
 ) -> Iterator[tuple[str, Feature]]:
-    """Yield name and feature of each entry at `key`.
-
-    `defaults` is None for outputs. ConfigError for names that are no text or occur twice.
-    """
+    """Yield name and feature of each entry at `key`, None `defaults`: of outputs; ConfigError for equal names."""
     seen = set()
     for entry in root.entries(key):
         if entry.feature is None:
@@ -386,10 +385,7 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
-    """Return the balance, also of Ludwig's keys; None without.
-
-    ConfigError for several, and for Ludwig's keys unless one output has classes.
-    """
+    """Return the balance, also of Ludwig's keys; None without, ConfigError for several or no classes."""
     kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
     used_keys = [key for key in kinds if preprocessing.values.get(key) is not None]
     if not used_keys:

@@ -174,6 +174,7 @@ class Graph:
         return Value(self, name, first.dtype if dtype is None else np.dtype(dtype))
 
     def where(self, condition: Value, yes: Any, no: Any) -> Value:
+        """Return `yes` where the condition holds, else `no`, in the dtype of either."""
         dtype = next((one.dtype for one in (yes, no) if isinstance(one, Value)), _DOUBLE)
         yes, no = (one if isinstance(one, Value) else np.asarray(one, dtype) for one in (yes, no))
         return self.add("Where", condition, yes, no, dtype=dtype)

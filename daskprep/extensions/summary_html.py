@@ -199,6 +199,7 @@ def _most_frequent(vocabulary: Vocabulary, limit: int) -> np.ndarray:
 
 
 def _format_number(value: Any) -> str:
+    """Return a number with separators, or another value as text."""
     if type(value) not in (int, float):
         return _format_value(value)
     return f"{value:,}" if isinstance(value, int) else format_value(value, _MAX_VALUE_CHARACTERS)

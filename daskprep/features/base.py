@@ -168,6 +168,7 @@ class Learned:
         return {name: _to_json(value) for name, value in values.items() if name not in before or value != before[name]}
 
     def _sample_texts(self) -> list[str]:
+        """Return the type's own numbers and texts as text."""
         own_names = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
         values = [getattr(self, name) for name in own_names]
         return [str(value) for value in values if isinstance(value, str | int | float)]
@@ -179,6 +180,7 @@ class Learned:
 
 
 def _to_json(value: object) -> object:
+    """Return tuples as lists, and NumPy numbers as Python's."""
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
@@ -237,10 +239,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return batch
 
     def _paddings(self, learned: LearnedT, *, expand: bool) -> Mapping[str, Padding]:
-        """Return the padding of outputs with padded rows, by suffix.
-
-        With `expand`, outputs that `expand` makes vectors of counts have none.
-        """
+        """Return the padding of padded outputs; with `expand`, not of vectors of counts."""
         return {}
 
     @abstractmethod

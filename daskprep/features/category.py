@@ -428,10 +428,7 @@ def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarr
 
 @memoize
 def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
-    """Return the "bins" of ids, and the "counts" of training rows.
-
-    The last bin has the rare classes and the values without an id.
-    """
+    """Return "bins" of ids, the last one for rare classes and the rest, and "counts" of training rows."""
     counts, present = learned.vocabulary.frequencies.copy(), learned.rows
     if fills_with_one_value(feature):
         present -= learned.missing

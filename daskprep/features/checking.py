@@ -232,10 +232,7 @@ def mask_missing(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
 
 
 def _check_decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
-    """Return integers in the dtype of `empty`, and floats unchanged.
-
-    ColumnError for other types or shapes, and integers beyond `limits`.
-    """
+    """Return integers in the dtype of `empty`, floats unchanged; ColumnError for others, or beyond `limits`."""
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):

@@ -176,6 +176,7 @@ def _parse_text(text: pa.Array) -> pa.Array:
 
 
 def _cast_text(text: pa.Array) -> pa.Array:
+    """Return digits, and other text as hexadecimal; null if shorter than 15."""
     # Arrow reads text with the prefix "0x" as hexadecimal. Short text without it, such as "1e3", may be a number.
     needs_no_prefix = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
     text = only_where(pc.or_(needs_no_prefix, pc.greater_equal(pc.binary_length(text), 15)), text)

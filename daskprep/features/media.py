@@ -192,6 +192,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return copied
 
     def _with_errors(self) -> Self:
+        """Return a copy with on_error="drop"."""
         copied = copy.copy(self)
         vars(copied)["on_error"] = "drop"
         return copied
@@ -351,6 +352,7 @@ def mask_undecodable(parsed: pa.StructArray) -> pa.StructArray:
 
 
 def _absolute(folder: str) -> str:
+    """Return a local folder as an absolute path, of the same type; URLs as is."""
     if "://" in folder:
         return folder
     return type(folder)(os.path.abspath(os.path.expanduser(folder)))  # noqa: PTH100, PTH111

@@ -99,10 +99,7 @@ def make_parsed_cells(
 
 
 def mask_ambiguous(texts: pa.Array, numbers: pa.Array) -> np.ndarray:
-    """Return a mask of texts such as "1.234", which may be 1234.
-
-    `numbers` and `texts` are the results of `parse_numbers_and_strip`.
-    """
+    """Return a mask of texts such as "1.234", which may be 1234; from `parse_numbers_and_strip`."""
     offsets, data = string_buffers(texts)
     ambiguous = np.zeros(len(texts), bool)
     for first in range(0, len(texts) if len(data) else 0, BLOCK_SPANS):

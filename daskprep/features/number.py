@@ -277,10 +277,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return dataclasses.replace(summary, written=texts, decimals=decimals, thousands=thousands)
 
     def _summarize(self, numbers: pa.Array, side_columns: SideColumns = _NO_SIDE_COLUMNS) -> NumberSummary:
-        """Return a summary of doubles.
-
-        It always has quantiles and the range; moments, counts and targets only if parameters need them.
-        """
+        """Return a summary of doubles, with moments, counts and targets only if parameters need them."""
         present = numbers.drop_null() if numbers.null_count else numbers
         values = plain_values(present, np.float64)
         moments, weights = None, side_columns.weights
@@ -315,6 +312,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
 
     @property
     def _needs_moments(self) -> bool:
+        """Return whether mean or deviation is learned or fills."""
         stores_none = self.encoding == "bins" or not NORMALIZATIONS[self.normalization].needs_moments
         fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode", "keep")
         return not (stores_none and fills and self.outlier_strategy is None)

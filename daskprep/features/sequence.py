@@ -549,6 +549,7 @@ class Text(TextParameters, Sequence):
         }
 
     def _look_beyond(self, parsed: pa.Array, learned: Any, output: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the masks of a level, for both levels by its output."""
         return (
             self._levels[output[1:]]._look_beyond(parsed, learned, "")
             if output

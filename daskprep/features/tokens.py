@@ -180,6 +180,7 @@ class LearnedTokens(Learned):
         return Learned.extends(first, other)
 
     def _sample_texts(self) -> list[str]:
+        """Return first, middle and last token, and texts of them."""
         ids = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
         first, middle, last = (self.vocabulary.tokens[index].as_py()[:_MAX_SAMPLE_CHARACTERS] for index in ids)
         return [first, middle, last, f"{last} {first} {last}", f" {middle.upper()}! "]

@@ -260,10 +260,7 @@ def resolve_split(frame: Any, split: Splitter | None, *, is_fitted: bool = False
 
 
 def take_sample(source: Source, sample: float | None, seed: int) -> Source:
-    """Return a source of a random sample of the rows.
-
-    Sampling counts the rows first, in a pass if the source does not have their number.
-    """
+    """Return a source of a random sample of the rows, which takes a pass if their number is unknown."""
     return source if sample is None else _select_rows(source, _choose_samples(source, sample, seed))
 
 

@@ -125,10 +125,7 @@ def make_columnless_rows(rows: int) -> tuple[Parsed, pa.Table]:
 
 
 def begin_stage(progress: Progress | None, stage: str, source: Source) -> Callable[[Any], None] | None:
-    """Start a stage of the progress bar.
-
-    Return the `advance` of a pass. Results of the pass are numbers of rows, or have an attribute `rows`.
-    """
+    """Start a stage of the progress bar; return `advance`, for results that are rows or have `rows`."""
     if progress is None:
         return None
     advance = progress.stage(stage, total=source.npartitions, unit="partitions")

@@ -49,10 +49,7 @@ def bind_features(
 
 
 def with_base_folders(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
-    """Return the features with media paths relative to a source.
-
-    Boxes and keypoints are bound to the feature of their images.
-    """
+    """Return features with media paths relative to a source; boxes and keypoints get their image's."""
     bound = {name: feature._with_base_folders(source.folders) for name, feature in features.items()}
     return {name: feature._bind(bound) for name, feature in bound.items()}
 

@@ -171,10 +171,7 @@ class SerializationMixin(FeatureParams):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any], *, trusted: bool = False) -> Self:
-        """Create a Preprocessor from `to_dict`, `to_state` or a file.
-
-        `trusted` is as for `load`.
-        """
+        """Create a Preprocessor from `to_dict`, `to_state` or a file; `trusted` is as for `load`."""
         features, learned, targets = _restore_targets(state, trusted=trusted)
         with saved.error_context("the split, the balance or a feature"):
             weight = state.get("weight")
@@ -381,10 +378,7 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
 def state_from_files(
     read: Callable[[str], bytes], name: str = METADATA, parsed: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the state in the files of `state_files`.
-
-    `parsed` is the content of the file `name`; None: read and parse it.
-    """
+    """Return the state in the files of `state_files`; `parsed` is the content of `name`, if known."""
     state = saved.parse_state(read(name), name) if parsed is None else parsed
     with saved.error_context(name):
         restored: dict[str, Any] = load_vocabularies(

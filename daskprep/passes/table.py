@@ -256,10 +256,7 @@ def complete_column(
 def summarize_columns(
     features: Mapping[str, Contract], context: PartitionContext, parsed: Parsed, table: pa.Table
 ) -> tuple[tuple[int, ...], dict[str, Any]]:
-    """Summarize training rows by feature, and count rows by split.
-
-    Columns are removed from `parsed`; the split reads columns of `table`.
-    """
+    """Summarize training rows by feature, removed from `parsed`, and count rows by split."""
     keep = kept_rows(features, parsed.columns)
     splits = None if context.assignment is None else context.assignment.assign(table, keep)
     # One subset, or one per fold and an empty one: the last summary also counts rows that belong to no fold.

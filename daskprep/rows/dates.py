@@ -268,7 +268,7 @@ def _compiled_patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ..
 
 
 def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
-    """Return the date of the fields of a pattern, or None."""
+    """Return the date of fields, of two digits from 1969 on; None if it does not exist."""
     get = fields.get
     year_text = get("Y") or ""
     year, hour = int(year_text), int(get("h") or 0)

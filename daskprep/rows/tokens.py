@@ -92,6 +92,7 @@ _BYTE_CHARACTERS = _byte_characters()
 
 @functools.lru_cache(maxsize=1 << 16)
 def _token_bytes(token: str) -> bytes:
+    """Return the bytes that a token's characters represent, or its UTF-8."""
     try:
         return bytes([_BYTE_CHARACTERS[character] for character in token])
     except KeyError:

@@ -194,6 +194,7 @@ def _max_digits(kind: pa.DataType) -> tuple[int, int]:
 
 
 def _promote(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type of both, by Arrow's permissive rules, or None."""
     schemas = [pa.schema([("", kind)]) for kind in (left, right)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type

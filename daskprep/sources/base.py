@@ -81,6 +81,7 @@ class JoinedFragment(Fragment):
 
     @classmethod
     def from_fragments(cls, fragments: Sequence[Fragment]) -> JoinedFragment:
+        """Join fragments; rows are None if one's are unknown."""
         rows = [fragment.rows for fragment in fragments]
         total = None if None in rows else sum(count or 0 for count in rows)
         return cls(tuple(fragments), total, sum(fragment.nbytes for fragment in fragments))

@@ -88,6 +88,7 @@ class CommonSchema:
 
 
 def _has_duplicate_fields(kind: pa.DataType) -> bool:
+    """Return whether a struct, at any depth, has a name twice."""
     inner = [kind.field(i) for i in range(kind.num_fields)]
     return len({field.name for field in inner}) < len(inner) or any(
         _has_duplicate_fields(field.type) for field in inner
@@ -249,6 +250,7 @@ def _open_reader(handle: Any, fields: list[int] | None) -> Any:
 
 
 def _iterate_batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+    """Return the batches from first to last, None: all."""
     if isinstance(reader, pa.ipc.RecordBatchFileReader):
         stop = reader.num_record_batches if last is None else last
         return (reader.get_batch(i) for i in range(first, stop))

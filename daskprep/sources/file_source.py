@@ -100,6 +100,7 @@ class FileSource(FragmentListSource):
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        """Files and settings as JSON values; None if files have no times."""
         if not all(file.stamp for file in self.files):
             return None  # the file system has no modification times
         return {"files": [*map(list, self.fingerprint())], "format": self.format, "settings": self.settings}

@@ -94,6 +94,7 @@ class ComposedSource(FragmentListSource):
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        """The records of all splits; None if one has none."""
         # A property, as the record of rows in memory is a digest of all cells, which only a write needs.
         if not self.splits:
             return self._first.record

@@ -152,6 +152,7 @@ class Layout:
         return self._row_range(split, self.part_block_range(split, part))
 
     def part_block_range(self, split: str, part: int) -> range:
+        """Return the blocks of a part, or raise IndexError."""
         if not 0 <= part < self.parts(split):
             raise IndexError(f'no part {part} in split "{split}", which has {self.parts(split)} parts')
         start = part * self.part_blocks
@@ -178,10 +179,7 @@ class Layout:
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON values, for `from_dict`.
-
-        `block_starts` is left out, and `sharded` if it is False.
-        """
+        """Return the fields as JSON values, but `block_starts`, and `sharded` if it is False."""
         return {
             "outputs": [output.to_dict() for output in self.outputs],
             "rows": dict(self.rows),

@@ -287,6 +287,7 @@ class LocalFiles:
                 _sync(path)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
+        """Remove files; missing ones, and those behind links, are skipped."""
         for path in paths:
             if self._find_link(path) is None:
                 with suppress(FileNotFoundError, NotADirectoryError):

@@ -241,6 +241,7 @@ class Versions:
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Versions:
+        """Return the versions in JSON; ValueError if they contradict."""
         versions = cls(**read_fields(cls, {"digests": body["digests"], "states": body.get("versions", [])}))
         if "versions" not in body:
             return cls.of_parts(versions.digests)

@@ -194,6 +194,8 @@ class RemoteFiles:
         self._request(url, "written", lambda: self.filesystem.cp_file(source, path))
 
     def remove(self, paths: Sequence[str], url: str) -> None:
+        """Remove files in threads; missing ones are skipped."""
+
         def remove_one(path: str) -> None:
             with suppress(FileNotFoundError):
                 call_with_retries(lambda: self.filesystem.rm_file(path), self.attempts)

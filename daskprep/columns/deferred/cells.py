@@ -229,6 +229,7 @@ def _get_field(column: pa.StructArray, name: str) -> pa.Array:
 
 
 def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
+    """Yield structs as dicts with four keys, None for absent fields."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_get_field(column, name) for name in names), strict=True):
         yield {"path": path.as_py(), "bytes": data.as_py(), "array": _to_numpy(samples), "sampling_rate": rate.as_py()}

@@ -186,6 +186,7 @@ def _is_url(path: str) -> bool:
 
 
 def _resolve_links(folder: Folder) -> Folder:
+    """Return a local folder by its real path, others unchanged."""
     if not folder.is_local:
         return folder
     return Folder(folder.url, os.path.realpath(folder.path), folder.files)

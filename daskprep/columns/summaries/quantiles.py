@@ -47,6 +47,7 @@ def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _first_of_run(keys: np.ndarray) -> np.ndarray:
+    """Return a mask of keys that differ from the one before."""
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first
@@ -197,6 +198,7 @@ class Quantiles(Summary):
         return float(self.quantiles(np.array(fraction)))
 
     def quantiles(self, fractions: np.ndarray) -> np.ndarray:
+        """Return a quantile for each fraction; NaN without values."""
         if not len(self.keys):
             return np.full(fractions.shape, math.nan)
         lower, upper, weight = locate_quantiles(self.counts, fractions)

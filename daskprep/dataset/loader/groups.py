@@ -219,6 +219,7 @@ class DeviceTransfer:
             self._stream.synchronize()
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
+        """Start a copy on a stream; return tensors and its end as an event."""
         with torch.cuda.stream(stream):
             copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
             return copied, stream.record_event()

@@ -327,6 +327,7 @@ class Loader(BatchIterator):
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def _iterate(self) -> Iterator[Any]:
+        """Return the batches left, of a worker process each n-th."""
         worker = get_worker_info()
         step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
         if self._packer is not None:
@@ -483,6 +484,7 @@ class Loader(BatchIterator):
         return Settings(max(1, blocks), threads, decodes=bool(undecoded_names))
 
     def _count_threads(self, groups: Sequence[Group]) -> int:
+        """Return the threads: the option, or as many as reads and decoding use."""
         undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
         local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
         decode_threads = self._cache_policy.threads(self.split, undecoded_names)

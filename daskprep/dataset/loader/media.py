@@ -151,7 +151,7 @@ class Medium:
         return DecodeStats(*map(sum, zip(DecodeStats(), *stats, strict=True)))
 
     def decode(self, cell_rows: Sequence[CellRows], out: np.ndarray) -> DecodeStats:
-        """Decode rows of blocks with one decoder, write them to `out`, and store them in the blocks."""
+        """Decode rows of blocks to `out`, and store them in the blocks; failures are filled, or MediaError."""
         began = time.perf_counter()
         decoder = cell_rows[0].media.decoder or self._decoder
         targets = np.concatenate([rows.targets for rows in cell_rows])

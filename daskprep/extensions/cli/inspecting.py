@@ -66,6 +66,7 @@ def inspect(dataset: str, *, as_json: bool, page: str | None, **open_options: An
 
 
 def _write_report(dataset: dp.Dataset, page: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Write the HTML report to a path or URL."""
     from daskprep.extensions.cli.row_files import open_output
 
     with open_output(page, storage_options) as file:

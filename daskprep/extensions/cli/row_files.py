@@ -120,10 +120,7 @@ def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 
 def _to_text_types(column: pa.Array) -> pa.Array:
-    """Convert a column to types of CSV and JSON.
-
-    NaN and infinities become null; media become their path, or "<123 bytes>".
-    """
+    """Convert a column to types of CSV and JSON: NaN to null, media to their path or "<123 bytes>"."""
     if pa.types.is_floating(column.type):
         # A float32 is printed with its shortest text: 0.1, not 0.10000000149.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())

@@ -217,6 +217,7 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
 
 @functools.cache
 def _pillow_class(name: str) -> Any:
+    """Import and return Pillow's class for a format."""
     require_safe("pillow")
     _, module, class_name = _FORMATS[name]
     return getattr(importlib.import_module(f"PIL.{module}"), class_name)

@@ -213,10 +213,7 @@ def _small_bars(charts: Sequence[Chart]) -> Markup:
 
 
 def _losses(losses: Sequence[Mapping[str, Any]]) -> list[Markup]:
-    """Return a heading and a table of the largest losses.
-
-    [] without losses. Beyond `_MAX_LOSSES`, a note counts the rest.
-    """
+    """Return a heading and a table of the largest losses, and a note on the rest; [] without losses."""
     shown = sorted(losses, key=lambda loss: -loss["share"])[:_MAX_LOSSES]
     rows = [["feature", "split", "cause", "cells", "share"]]
     for one in shown:

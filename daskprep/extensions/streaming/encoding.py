@@ -76,6 +76,7 @@ class Encoding:
 
 
 def _stack_columns(columns: list[EncodedOrCells]) -> EncodedOrCells:
+    """Return columns as one matrix, or a single matrix or cells as is."""
     if len(columns) > 1 or (isinstance(columns[0], np.ndarray) and columns[0].ndim == 1):
         return np.stack(columns, axis=1)
     return columns[0]

@@ -201,6 +201,7 @@ class Stream(BatchIterator):
         return Schedule(self._order.epoch(epoch), self.batch_size, 1, rank, world, self.drop_last, rows_before)
 
     def _count_batches(self) -> int:
+        """Return the batches of all epochs; TypeError if endless."""
         if self.epochs is None:
             raise TypeError("a stream with epochs=None is endless and has no length")
         return self.epochs * len(self._make_schedule(0))
@@ -215,6 +216,7 @@ class Stream(BatchIterator):
         super()._begin_iteration()
 
     def _iterate(self) -> Iterator[Any]:
+        """Return the batches left of `epochs` epochs."""
         if not self.drop_last:
             self._check_rows_left(self._rows - self._rows_yielded)
         self._current_iteration = iteration = object()

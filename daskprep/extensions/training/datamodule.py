@@ -305,10 +305,7 @@ def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
 
 
 def _parse_managers(managers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
-    """Return managers by role and name, with all roles as keys.
-
-    ConfigError for none, unknown or repeated roles, and two for training.
-    """
+    """Return managers by name of all roles; ConfigError for none, unknown roles, and two for training."""
     parsed: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
     if not isinstance(managers, Mapping):
         raise ConfigError(

@@ -51,6 +51,7 @@ class Examples:
         return (len(self._data) - sum(last)) // self._batch_size + len(last)
 
     def __iter__(self) -> Iterator[list[Any]]:
+        """Yield this rank's share of each batch from the position on; ConfigError for fewer rows than ranks."""
         if self._begun:
             self._go_to(self.epoch + 1)
         if hasattr(self._data, "set_epoch"):
@@ -237,6 +238,7 @@ def _rank_parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _check_result(function: Callable[..., Any], result: Any) -> Any:
+    """Return a result that is a dataset or examples, or raise ConfigError."""
     if not is_encoded(result):
         check_examples(result, f"data: {function!r} returned ")
     return result

@@ -96,6 +96,7 @@ class Progress:
             self._stage = None
 
     def _close(self, *, leave: bool) -> None:
+        """Close the bar, if any; `leave`: it stays visible."""
         if self._bar is not None:
             self._bar.leave = leave
             self._bar.close()

@@ -421,6 +421,7 @@ def _is_of_ray(function_or_type: Any) -> bool:
 
 
 def _pool_size(pool: Any) -> int | None:
+    """Return the workers of a pool, None if unknown."""
     if isinstance(pool, multiprocessing.pool.Pool):
         return len(pool._pool)  # type: ignore[attr-defined]
     return getattr(pool, "_max_workers", None)

@@ -97,6 +97,7 @@ class RandomAssignment:
         return self._positions(rows) < self.ends[TRAIN]
 
     def _positions(self, rows: int) -> Integers:
+        """Return the permuted position of each row; an error for other rows."""
         if len(self.ranks) != rows:
             raise data_changed_error("The number of rows")
         return permute(np.arange(self.ranks.start, self.ranks.stop), self.total, self.key)
