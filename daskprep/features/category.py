@@ -265,6 +265,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return None if self.is_closed and drops_missing(self) else self.learn_fill(summary)
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
+        """Count labels; nothing if all are hashed."""
         if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
@@ -331,6 +332,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return losses | ({"hashed": encoded[""] >= len(learned.vocabulary)} if learned.buckets else {})
 
     def _learned_losses(self, learned: LearnedCategory) -> Mapping[Loss, int]:
+        """Return the cells that became <UNK>; none with buckets or without it."""
         if learned.buckets or not learned.has_unknown:
             return {}
         # Cells without a neighbor are not in the vocabulary either.
@@ -358,6 +360,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return {"": (0, learned.num_embeddings - 1)}
 
     def _check_learned(self, learned: LearnedCategory) -> None:
+        """Raise ValueError if labels are not of the saved type."""
         labels = learned.vocabulary.tokens.slice(learned.has_unknown)
         if learned.cell_type is not None and restorable_type(labels, learned.cell_type) is None:
             raise ValueError(f"not all labels are of type {learned.cell_type}")
@@ -414,6 +417,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return taken
 
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
+        """Return the name, or for one-hot "name_value" for each value."""
         if self.transform_to != "one_hot":
             return [name]
         values = learned.values(_order_values(self, learned)["ids"])

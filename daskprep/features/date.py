@@ -236,6 +236,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return DateSummary(Range.of(seconds), total, len(seconds), rises, falls, quantiles, hours)
 
     def learn(self, summary: DateSummary) -> LearnedDate:
+        """Return the first and last date as text; empty without dates."""
         if summary.range.empty:
             return LearnedDate()
         return LearnedDate(first=_format_second(summary.range.min), last=_format_second(summary.range.max))
@@ -252,6 +253,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return learned
 
     def learn_fill(self, summary: ColumnSummary[DateSummary]) -> Any:
+        """Return the mean date as text, to the second, or the most frequent cell."""
         if self.missing_value_strategy == "fill_with_mean":
             return _format_second(summary.values.seconds // summary.values.count)
         return super().learn_fill(summary)
@@ -280,6 +282,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return None
 
     def _training_counts(self, learned: LearnedDate) -> dict[str, TrainingCounts]:
+        """Return the bins of the fit, and rows by hour."""
         counts = super()._training_counts(learned)
         if learned.hour_counts:
             counts["hours"] = TrainingCounts(np.array(learned.hour_counts), labels=_HOURS)
@@ -344,6 +347,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return self._date_table(encoded[""]) if self._is_compact else encoded[""]
 
     def untabulate(self, table: np.ndarray, learned: LearnedDate) -> np.ndarray:
+        """Return the table as nine parts; ColumnError for chosen parts."""
         if self._is_compact:
             raise ColumnError("parts of dates have no inverse of transform: use decode(prep.encode(rows))")
         return table

@@ -120,6 +120,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     # -- shared methods
 
     def check(self) -> None:
+        """Raise ConfigError for contradictory parameters, and credentials in URLs."""
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
             raise ConfigError(
@@ -228,6 +229,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return 0 if fill is None and self.missing_value_strategy == "fill_with_const" else fill
 
     def summarize(self, parsed: pa.Array) -> FileSample:
+        """Sample the cells that can be decoded, and count their bytes."""
         present = mask_undecodable(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
         return FileSample.of(path, data, self.sampled_files, self._inspect_content)
@@ -279,6 +281,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
 
     @property
     def row_filter(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:
+        """Return a mask of cells that were not decoded; None unless they drop rows."""
         if self.on_error != "drop":
             return None
         return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
@@ -334,6 +337,7 @@ class _MediaImputer(NeighbourImputer):
         return Border.of(mask_undecodable(parsed))
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
+        """Fill missing cells from those that can be decoded; broken ones stay."""
         if not parsed.null_count:
             return parsed
         decodable = mask_undecodable(parsed)

@@ -28,6 +28,7 @@ class Border:
 
     @classmethod
     def of(cls, parsed: pa.Array) -> Border:
+        """Return the first and the last value, if there is any."""
         present = np.flatnonzero(valid_mask(parsed))
         if not len(present):
             return cls()

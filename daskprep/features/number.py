@@ -337,6 +337,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return summary.values.mean()
 
     def learn(self, summary: NumberSummary) -> LearnedNumber:
+        """Learn range, moments, normalization and edges; empty without numbers."""
         if summary.range.empty:
             return LearnedNumber()
         extent, quantiles = summary.range, summary.quantiles
@@ -462,6 +463,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return expanded
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
+        """Return the name, or "name_0", "name_1" for piecewise linear bins."""
         if self.encoding != "piecewise_linear":
             return [name]
         return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))]
@@ -472,6 +474,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return np.asarray(make_encoding(self, learned).expand(column) if expands else column[:, None])
 
     def untabulate(self, table: np.ndarray, learned: LearnedNumber) -> np.ndarray:
+        """Return the column; ColumnError for piecewise linear bins."""
         if self.encoding == "piecewise_linear":
             raise ColumnError('encoding="piecewise_linear" has no inverse of transform: use decode(prep.encode(rows))')
         return table
@@ -503,6 +506,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return functools.partial(mask_outliers, self) if self.outlier_strategy == "drop_row" else None
 
     def _check_learned(self, learned: LearnedNumber) -> None:
+        """Raise an error if a value that encoding needs is missing."""
         if learned.edges is not None and len(learned.edges) < 2:
             raise ValueError("expected at least two edges")
         check_bins(learned)

@@ -41,6 +41,7 @@ class Padding:
         return np.where(flags.any(axis=1), lengths, 0)
 
     def cut(self, ids: Any, width: int) -> Any:
+        """Return rows of a width, cut on the side of the padding."""
         if self.is_bag:
             return ids[:, :, :width]
         return ids[:, ids.shape[1] - width :] if self.left else ids[:, :width]

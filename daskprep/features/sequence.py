@@ -57,6 +57,7 @@ class LearnedSequence(SequenceValues, LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the state; CorruptDatasetError for ids without a token."""
         learned = super().from_dict(data)
         for one in (*learned.first_ids, *learned.last_ids):
             if not 0 <= one < len(learned.vocabulary):
@@ -329,6 +330,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
     def _paddings(self, learned: Any, *, expand: bool) -> dict[str, Padding]:
+        """Return id and side of padding by output; none without a symbol."""
         states = {suffix: learned.of_output(suffix) for suffix in self.outputs}
         return {
             suffix: Padding(token, self.padding == "left")
@@ -394,6 +396,7 @@ class LearnedText(Learned):
         return dataclasses.replace(self, word=word, char=char), counts
 
     def extends(self, other: Learned) -> bool:
+        """Return whether both levels extend, and all else is equal."""
         if not isinstance(other, LearnedText) or not self.word.extends(other.word):
             return False
         first = dataclasses.replace(self, word=other.word, char=other.char)
@@ -567,6 +570,7 @@ class Text(TextParameters, Sequence):
         return {f"_{level}": one.limits(getattr(learned, level))[""] for level, one in self._levels.items()}
 
     def decode(self, encoded: Encoded, learned: LearnedSequence | LearnedText) -> pa.Array:
+        """Return texts, for both levels from the words."""
         if isinstance(learned, LearnedText):
             return self._levels["word"].decode(encoded["_word"], learned.word)
         ids = np.asarray(encoded)

@@ -107,6 +107,7 @@ class Set(SetParameters, _SetBase):
         return TokenSummary.of(parsed)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
+        """Return ids of distinct tokens, padded or cut at the end."""
         lists = token_lists(parsed)
         table = learned.vocabulary.ids(lists.values)
         return kernels.pad(lists.rows, lists.codes, learned.size, table, fill=_PAD)

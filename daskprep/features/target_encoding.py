@@ -57,6 +57,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
         return dataclasses.replace(learned, encodings=encodings.reshape(-1, len(learned.vocabulary), columns))
 
     def redact(self, lost: Mapping[str, Integers]) -> LearnedTargetEncoding:
+        """Return the state with lost values encoded like unknown ones."""
         encodings, ids = self.encodings.copy(), lost.get("", np.zeros(0, np.int64))
         encodings[:, ids] = encodings[:, :1]
         return dataclasses.replace(super().redact(lost), encodings=encodings)
@@ -322,6 +323,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTargetEncoding
     ) -> Mapping[Loss, np.ndarray]:
+        """Return a mask of values without an encoding, if there are any."""
         values = parsed.field("value") if pa.types.is_struct(parsed.type) else parsed
         known = learned.vocabulary.contains(values.dictionary)
         return {} if known.all() else {"unknown": ~take_by_code(values, known, True)}

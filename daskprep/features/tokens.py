@@ -174,6 +174,7 @@ class LearnedTokens(Learned):
         return self.vocabulary.removed_names(ids[ids < len(self.vocabulary)])
 
     def extends(self, other: Learned) -> bool:
+        """Return whether tokens and counts of another come first, and all else is equal."""
         if not isinstance(other, LearnedTokens) or not self.vocabulary.starts_with(other.vocabulary):
             return False
         first = dataclasses.replace(self, vocabulary=other.vocabulary)
@@ -304,6 +305,7 @@ class TokenFeature(TokenParameters, Feature[SummaryT, LearnedT]):
         return _restore_symbols(tokens, column, self.special_symbols_in_use().symbols)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
+        """Return each row's tokens as one text."""
         lists = token_lists(parsed)
         tokens = lists.values.take(pa.array(lists.codes))
         return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.rows), tokens), _CELL_SEPARATOR)

@@ -77,6 +77,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
             self._parse_fill_numbers(self.fill_value, self.vector_size)
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return lists; null for other sizes, empty ones and missing items."""
         lists = parse_number_lists(column)
         sizes = np.diff(list_offsets(lists))
         wrong_size = sizes == 0 if self.vector_size is None else sizes != self.vector_size
@@ -109,6 +110,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         )
 
     def parse_fill(self, value: object) -> pa.Array:
+        """Return the numbers as a cell; a single number fits any size."""
         numbers = self._parse_fill_numbers(value, self.vector_size)
         # A single number is repeated to the size of a vector, so the summary must not count it as a length.
         is_scalar = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)

@@ -62,6 +62,7 @@ class Weight(Feature[Moments, LearnedWeight]):
         return Moments.of(parsed.to_numpy(zero_copy_only=False))
 
     def learn(self, summary: Moments) -> LearnedWeight:
+        """Learn the total; ColumnError if all weights are 0."""
         if summary.count and not summary.total:
             raise ColumnError("has the weight 0 in all training rows: at least one weight must be above 0")
         return LearnedWeight(total=summary.mean() * summary.count if summary.count else 0.0)

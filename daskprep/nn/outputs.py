@@ -106,6 +106,7 @@ class _SetHead(_Head):
     """Binary cross entropy of each token (multi-label)."""
 
     def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Return mean losses over tokens, of a multi-hot target or ids."""
         scores = self.scores(hidden)
         if target.dtype == torch.int64:  # ids, of expand_to="ids"; their padding is id 0, which is never a label
             target = torch.zeros_like(scores).scatter(1, target, 1.0) * (torch.arange(scores.shape[1]) > 0).to(scores)

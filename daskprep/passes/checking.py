@@ -240,7 +240,7 @@ def _tally_column(
     *,
     encodes: bool,
 ) -> CellTally:
-    """Return the counts of a column in `keep`; missing cells of all rows, if these drop rows."""
+    """Return the counts of the rows in `keep`; of all rows for missing cells that drop them."""
     readable, *masks = mask_cells(name, feature, learned, parsed, encodes=encodes)
     if keep is not None:
         if not drops_missing(

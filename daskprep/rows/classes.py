@@ -208,6 +208,7 @@ class TargetEncodingRowEncoder(CategoryRowEncoder):
     values = (VocabularyValues, TargetEncodingValues)
 
     def prepare(self) -> None:
+        """Read ids, and the encodings by all training rows."""
         super().prepare()
         columns = len(self.learned["classes"]) if len(self.learned["classes"]) > 2 else 1
         encodings = np.frombuffer(base64.b64decode(self.learned["encodings"], validate=True), "<f4")

@@ -157,10 +157,7 @@ class NumericFormat(NamedTuple):
 
 @functools.lru_cache(128)
 def numeric_format(datetime_format: str) -> NumericFormat | None:
-    """Return the equivalent of a format with names, or None.
-
-    Raise ValueError for a code that `strptime` does not have.
-    """
+    """Return the equivalent of a format with names, None without; ValueError for an unknown code."""
     if not _LOCALE_CODES.search(datetime_format.replace("%%", "")):
         return None
     codes = re.findall("%(.?)", expanded := _expand(datetime_format), re.DOTALL)
@@ -362,10 +359,7 @@ def is_leap(year: Any) -> Any:
 
 
 def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
-    """Return arrays of the nine `PARTS`, then whether it is a weekend.
-
-    It takes NumPy arrays or torch tensors of integers.
-    """
+    """Return arrays of the nine `PARTS`, then whether it is a weekend, of NumPy or torch integers."""
     # Operators that NumPy and torch share. Years start in March, so that a leap day is the last day of its year.
     shifted = days + 719_468
     era = shifted // 146_097  # 400 years

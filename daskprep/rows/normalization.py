@@ -96,10 +96,7 @@ class Normalizer:
             )
 
     def transform(self, values: np.ndarray) -> np.ndarray:
-        """Return normalized numbers as float32; NaN stays NaN.
-
-        Raise RejectedValueError for a number outside the domain.
-        """
+        """Return normalized numbers as float32, NaN for NaN; RejectedValueError outside of the domain."""
         self.check_domain(values)
         if self.scale == 0.0:
             return np.where(np.isnan(values), values, 0.0).astype(np.float32)

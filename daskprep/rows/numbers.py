@@ -245,10 +245,7 @@ class Outliers:
 def find_lossy_numbers(
     params: NumberParameters, learned: Mapping[str, Any], values: np.ndarray, stored: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return masks of "clipped" and of "rounded" numbers.
-
-    `stored` are the encodings of `values`. A mask without such numbers may be left out.
-    """
+    """Return masks of "clipped" and of "rounded" numbers, if any, by their encodings `stored`."""
     if params.encoding == "bins":
         return {}
     clipped = np.abs(stored) >= np.float32(MAX_FLOAT32)

@@ -89,10 +89,7 @@ class OutputDecoder(ABC):
         )
 
     def predictions(self, outputs: Any, options: PredictionOptions) -> Columns:
-        """Return the prediction columns of a batch by their suffix.
-
-        Raise ColumnError if the outputs are not numbers of an expected shape.
-        """
+        """Return the prediction columns of a batch by suffix; ColumnError for other types or shapes."""
         try:
             array = as_array(outputs)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
@@ -401,10 +398,7 @@ def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
 
 
 def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: PredictionOptions) -> Columns:
-    """Return prediction columns by name for one batch.
-
-    Raise ConfigError if two columns have one name, or targets have different numbers of rows.
-    """
+    """Return prediction columns of a batch; ConfigError for equal names, or unequal rows of targets."""
     options.check(decoders)
     by_target = _by_target(decoders, outputs)
     columns: Columns = {}

@@ -94,10 +94,7 @@ def error_context(what: str) -> Iterator[None]:
 
 
 def parse_state(data: bytes, name: str) -> dict[str, Any]:
-    """Parse the JSON of a saved state.
-
-    Raise CorruptDatasetError, with the file's `name`, if it is not valid JSON or not an object.
-    """
+    """Parse the JSON of a saved state; CorruptDatasetError naming `name` if it is no JSON object."""
     try:
         state = parse_json(data)
     except ValueError as error:
@@ -160,6 +157,7 @@ def add_digest(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drop_locations(value: Any) -> Any:
+    """Return a mapping without paths of files; other values as is."""
     if not isinstance(value, Mapping):
         return value
     return {key: item for key, item in value.items() if key not in _LOCATION_KEYS}
@@ -252,10 +250,7 @@ def _write_number(value: float) -> str:
 def check_golden(
     name: str, feature: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
 ) -> None:
-    """Raise CorruptDatasetError for another encoding of golden cells.
-
-    `encode` returns the arrays of cells by the suffix of the output.
-    """
+    """Raise CorruptDatasetError for another encoding of golden cells, by `encode` as arrays by suffix."""
     with error_context(f'the golden rows of feature "{name}"'):
         cells, arrays = feature["golden"]["cells"], feature["golden"]["arrays"]
         if not cells:
@@ -363,10 +358,7 @@ def read_unless_link(path: Path) -> bytes:
 
 
 def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
-    """Return the learned values of a vocabulary file.
-
-    Raise ConfigError without pyarrow, CorruptDatasetError for another file.
-    """
+    """Return the values of a vocabulary file; ConfigError without pyarrow, or CorruptDatasetError."""
     try:
         import pyarrow as pa  # noqa: PLC0415 only large vocabularies need it
         import pyarrow.parquet as pq  # noqa: PLC0415

@@ -43,10 +43,7 @@ def matches(text: str, pattern: re.Pattern[str]) -> list[str]:
 
 
 def json_items(text: str, *, lowercase: bool = False) -> list[str] | None:
-    """Return the items of a JSON list as text, or None.
-
-    Numbers keep their notation: 1.50 is "1.50".
-    """
+    """Return the items of a JSON list as text, or None; numbers keep their notation: 1.50 is "1.50"."""
     try:
         items = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError):

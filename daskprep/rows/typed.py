@@ -48,10 +48,7 @@ def earlier_values(declared: type[Any]) -> dict[str, Any]:
 
 
 def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
-    """Raise TypeError for a value that does not fit its field.
-
-    Fields with a default may lack a value.
-    """
+    """Raise TypeError for a value that does not fit its field; those with a default may lack one."""
     for name, (annotation, default) in _fields_of(declared).items():  # type: ignore[arg-type]
         value = values.get(name, default)
         if value is dataclasses.MISSING:
@@ -62,10 +59,7 @@ def check_fields(declared: type[Any], values: Mapping[str, Any]) -> None:
 
 
 def read_fields(declared: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a dataclass from JSON, lists as tuples.
-
-    Raise TypeError as `check_fields`.
-    """
+    """Return the fields of a dataclass from JSON, lists as tuples; TypeError as `check_fields`."""
     check_fields(declared, values)
     fields = _fields_of(declared)  # type: ignore[arg-type]
     return {name: _as_declared(values[name], annotation) for name, (annotation, _) in fields.items() if name in values}

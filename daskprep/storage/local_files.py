@@ -234,6 +234,7 @@ class LocalFiles:
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
+        """Yield name and size of each file at any depth; links and pipes have NOT_REGULAR_FILE."""
         folders = [(path, "")] if self._is_folder(path) else []
         while folders:
             folder, prefix = folders.pop()

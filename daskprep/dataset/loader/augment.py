@@ -380,7 +380,7 @@ def _check_same_size(shapes: Mapping[str, Shape]) -> None:
 
 
 def _infer_final_row_type(name: str, steps: Sequence[Step], row: RowType | None, is_alike: bool) -> RowType | None:
-    """Return type and shape of a row after all steps, None if unknown; if `is_alike`, rows may be masks."""
+    """Return type and shape of a row after all steps, None if unknown; or ConfigError. `is_alike`: it may be a mask."""
     is_mask = is_alike and row is not None and len(row[1]) == 2
     current = (row[0], (1, *row[1])) if row is not None and is_mask else row
     for step in steps:
