@@ -144,7 +144,7 @@ def _make_table(feature: Feature, column: Any) -> pa.Table:
 
 
 def _find_readable_table(feature: Feature) -> pa.Table:
-    """Return the first generated table that it can read; or ConfigError."""
+    """Return the first generated table that it can read; ConfigError without one."""
     for cells in _generate_columns():
         # Cells that a type cannot read raise one of these, or become missing, which `_make_table` refuses.
         with suppress(ValueError, TypeError, NotImplementedError):

@@ -102,7 +102,7 @@ def _make_stamp(path: str | None) -> tuple[int, int] | None:
 
 
 def read_media_block(media: MediaBlocks, location: BlockLocation) -> np.ndarray:
-    """Return the decoded rows of a block."""
+    """Return the decoded rows of a block; failures are filled, or MediaError."""
     out = media.output.empty(location.rows)
     media.decode(location, slice(None), out)
     return out

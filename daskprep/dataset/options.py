@@ -76,7 +76,7 @@ def check_seed(seed: object) -> int:
 
 
 def parse_bytes(memory: str | int, option: str = "memory") -> int:
-    """Return bytes from text like "2GB" or "500 MiB", or an integer; `option` names it in errors; or ConfigError."""
+    """Return bytes from text like "2GB" or "500 MiB", or an integer; ConfigError for others."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())

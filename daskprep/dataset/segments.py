@@ -140,7 +140,7 @@ class Segment:
         return None if self.hidden else self.manifest.loss_counts()
 
     def rejects(self) -> pa.Table:
-        """Return the rows that could not be used, as `Dataset.rejects`; or CorruptDatasetError."""
+        """Return the rows that could not be used, as `Dataset.rejects`; CorruptDatasetError if altered."""
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
         try:

@@ -234,7 +234,7 @@ def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
 
 
 def _encode(graph: Graph, encoder: RowEncoder | None, name: str, feature: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the outputs of a feature, with missing cells imputed; or _UnsupportedError."""
+    """Return the outputs of a feature, with missing cells imputed; _UnsupportedError if graphs cannot."""
     build: Any = next((build for kind, build in _TYPES.items() if type(encoder) is kind), None)
     if encoder is None or build is None:
         tokenizer = feature["params"].get("tokenizer") if feature["type"] in ("set", "sequence", "text") else None
@@ -301,7 +301,7 @@ def _polynomial(coefficients: Sequence[float], values: Value) -> Value:
 
 
 def _interpolate(cells: Value, points: np.ndarray, results: np.ndarray) -> Value:
-    """Return interpolated results from the first to the last point; or _UnsupportedError."""
+    """Return interpolated results; _UnsupportedError for too steep slopes."""
     steps, rises = np.diff(points), np.diff(results)
     with np.errstate(over="ignore"):
         slopes = np.divide(rises, steps, out=np.zeros(len(steps)), where=steps > 0)
@@ -394,7 +394,7 @@ def _binary(graph: Graph, encoder: BinaryRowEncoder) -> Encoded:
 
 
 def _tokens(graph: Graph, encoder: TokenRowEncoder, cells: Value) -> tuple[Value, Value, Value]:
-    """Return tokens and their ids as tables, and their number by text; or _UnsupportedError."""
+    """Return tokens and ids as tables, and their number by text; or _UnsupportedError."""
     space, word = _characters(r"\s"), _characters(r"\w")
     patterns = {"space": f"[^{space}]+", "space_punct": f"[{word}]+|[^{word}{space}]", "characters": "(?s)."}
     tokenizer = encoder.params.tokenizer

@@ -71,7 +71,7 @@ def encode_small_frame(
 
 @memoize
 def _row_encoder(feature: Any, learned: Learned, name: str) -> RowEncoder | None:
-    """Return the row encoder of a built-in feature, or None."""
+    """Return the row encoder; None for other types and large vocabularies."""
     params: dict[str, Any] = feature.get_params(deep=False)
     is_builtin = type(feature).__module__.startswith("daskprep.") and is_builtin_tokenizer(
         params.get("tokenizer", "space")
@@ -197,7 +197,7 @@ def untabulate(
 
 
 def _untabulate_feature(feature: Contract, learned: Learned, columns: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the encoded arrays of one feature from its columns; or ColumnError."""
+    """Return the arrays of a feature from its columns; ColumnError without an inverse."""
     marks = {MISSING: columns[:, -1].astype(np.uint8)} if feature.missing_indicator else {}
     table = columns[:, : columns.shape[1] - len(marks)]
     if hasattr(feature, "tabulate"):

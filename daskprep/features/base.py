@@ -627,7 +627,7 @@ def fills_with_one_value(feature: Contract) -> bool:
 
 
 def fill_advice(feature: Contract, learned: Learned) -> str | None:
-    """Return a warning if the fill value has no use, or None."""
+    """Return a warning if all is missing or the fill value unused, or None."""
     strategy, constant = (default_of(type(feature), name) for name in ("missing_value_strategy", "fill_value"))
     if feature.missing_value_strategy != strategy:
         return None

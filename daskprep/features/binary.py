@@ -121,7 +121,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return self._learn_labels(sorted(labels, key=str.encode), conventional)
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
-        """Return the state for numbers: True above 0, or the larger of two; or ColumnError."""
+        """Return the state: True above 0, or the larger of two; ColumnError for text."""
         numbers = as_numbers(tokens)
         if numbers.null_count:
             raise ColumnError(_describe_too_many_labels(tokens.slice(0, 4).to_pylist(), len(tokens)))

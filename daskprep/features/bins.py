@@ -29,7 +29,7 @@ def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float
 def learn_edges(
     bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
 ) -> np.ndarray:
-    """Return ascending bin edges: passed, even or quantiles."""
+    """Return ascending bin edges: passed, or even ones or quantiles, each once."""
     if not isinstance(bins, int):
         return np.array(bins, np.float64)
     fractions = np.linspace(0.0, 1.0, bins + 1)

@@ -404,7 +404,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         )
 
     def untabulate(self, table: np.ndarray, learned: LearnedCategory) -> np.ndarray:
-        """Return the ids, 2-D, of the result of `tabulate`; or ColumnError."""
+        """Return ids, 2-D, of the result of `tabulate`; ColumnError for positions out of range."""
         if self.transform_to == "ids":
             return table
         ids: np.ndarray = np.append(_order_values(self, learned)["ids"], 0)  # the last one is for <UNK>

@@ -67,7 +67,7 @@ def mask_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> p
 
 
 def as_numbers(column: pa.Array) -> pa.Array:
-    """Return cells as finite doubles, null where there is no number; or ColumnError."""
+    """Return cells as doubles, null for no finite number; ColumnError for other types."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)

@@ -206,7 +206,7 @@ class Date(DateParameters, Feature[DateSummary, LearnedDate]):
         return make_list_array(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
 
     def _parse_timestamps(self, column: pa.Array) -> pa.Array:
-        """Return cells as local timestamps in microseconds; or ColumnError."""
+        """Return cells as local timestamps in microseconds; ColumnError for other types."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self._parse_timestamps(column.dictionary).take(column.indices)

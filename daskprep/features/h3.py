@@ -68,7 +68,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
             self.parse_fill(self.fill_value)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        """Return cells as uint64, null if unreadable; or ColumnError."""
+        """Return cells as uint64, null if unreadable; ColumnError for other types."""
         kind = column.type
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)

@@ -173,7 +173,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return _build_parsed([data, path, errors], cells.is_null())
 
     def _find_error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
-        """Return why a cell cannot be decoded, or None."""
+        """Return why a cell cannot be decoded; None if it can, or is missing."""
         if cell.is_valid:
             try:
                 self.check_decodable(read_content(cell, reader))

@@ -55,7 +55,7 @@ class NeighbourImputer:
 
     @classmethod
     def of(cls, strategy: str | None) -> Self | None:
-        """Return the imputer of a strategy, or None."""
+        """Return the imputer of "ffill" or "bfill"; None for others."""
         neighbour = neighbour_strategy(strategy)
         return None if neighbour is None else cls(neighbour)
 

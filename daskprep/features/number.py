@@ -218,6 +218,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
             )
 
     def parse(self, column: pa.Array) -> pa.Array:
+        """Return doubles, or structs with the texts of unknown notations."""
         if self.written is None:
             return parse_or_keep_text(column)
         return parse_column_notation(column, derive_notation(self.written))

@@ -148,7 +148,7 @@ class FeatureParams(FrameOutput):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``city__most_common`` is one of "city"; or ConfigError."""
+        """Set parameters; ``city__most_common`` is one of "city"; ConfigError for unknown ones."""
         for key, value in params.items():
             owner, _, nested = key.rpartition("__")
             feature_specs = self._feature_specs

@@ -391,6 +391,7 @@ class LearnedText(Learned):
         return self.word._sample_texts()
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
+        """Return both levels grown, and new tokens by "_word" and "_char"."""
         (word, words), (char, chars) = self.word.grow(fresh.word), self.char.grow(fresh.char)
         counts = {f"_{level}": new[""] for level, new in (("word", words), ("char", chars)) if new}
         return dataclasses.replace(self, word=word, char=char), counts
@@ -501,7 +502,7 @@ class Text(TextParameters, Sequence):
         return _combine_levels({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
-        """Return the fill value, of both levels if both; or ConfigError."""
+        """Return the fill value, of both levels if both; ConfigError for other keys."""
         if self.level == "both":
             levels = self._levels
             values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)

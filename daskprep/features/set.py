@@ -113,7 +113,7 @@ class Set(SetParameters, _SetBase):
         return kernels.pad(lists.rows, lists.codes, learned.size, table, fill=_PAD)
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
-        """Return multi-hot rows as int8, or ids as int64; or CorruptDatasetError."""
+        """Return multi-hot rows as int8, or ids; CorruptDatasetError for ids out of range."""
         if self.expand_to == "ids":
             return batch.long()
         hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)

@@ -139,7 +139,7 @@ def _train_unigrams(
 
 
 def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores: Scores) -> Any:
-    """Return a tokenizer that splits words into ids of subwords; or CorruptDatasetError."""
+    """Return a tokenizer that splits words into ids; CorruptDatasetError without scores."""
     library, tokens = import_package("tokenizers"), vocabulary.tokens.to_pylist()
     ids, unknown = {token: number for number, token in enumerate(tokens)}, vocabulary.specials.symbol("unknown")
     if kind.algorithm == "wordpiece":

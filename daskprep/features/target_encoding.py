@@ -214,7 +214,7 @@ class TargetEncoding(TargetEncodingParameters, Feature[ValueSums, LearnedTargetE
         return ValueSums.of(values, side_columns.folds, self.folds, rows | dict(self._iter_quantities(side_columns)))
 
     def _iter_quantities(self, side_columns: SideColumns) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield quantities to sum by value, such as the target; or ColumnError."""
+        """Yield quantities to sum by value, such as the target; ColumnError if it is unreadable."""
         column = one_array(side_columns.table[self.target or Y])
         weights = np.ones(len(column)) if side_columns.weights is None else side_columns.weights
         if self.target_type == "class":

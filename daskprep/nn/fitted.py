@@ -21,7 +21,7 @@ Fitted: TypeAlias = tuple[dict[str, Feature], dict[str, Learned], tuple[str, ...
 
 
 def fitted_state(source: Source, targets: Iterable[str] | str | None) -> Fitted:
-    """Return features, fitted states and the names of targets; or ConfigError."""
+    """Return features, states and names of targets; ConfigError for other sources."""
     if isinstance(source, Dataset):
         features, learned, names = source.features, source.learned, source.targets
     elif isinstance(source, Preprocessor):

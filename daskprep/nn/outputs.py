@@ -44,7 +44,7 @@ class _Head(torch.nn.Linear):
             self.class_weights = new.class_weights.to(self.weight.device)
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores, of shape (rows,) or (rows, scores); or ConfigError."""
+        """Return scores (rows,) or (rows, scores); ConfigError for another width."""
         if hidden.shape[-1:] != (self.in_features,):
             raise ConfigError(
                 f"the hidden layer has the shape {tuple(hidden.shape)}, not (rows, in_features={self.in_features})"
@@ -199,7 +199,7 @@ class Outputs(torch.nn.Module):
     def losses(
         self, hidden: Tensor, batch: Tensor | Mapping[str, Tensor], weights: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return the loss of each target, as `loss` does for their sum."""
+        """Return losses by target, as `loss`; ConfigError for one tensor of several."""
         if isinstance(batch, Tensor) and len(self.names) > 1:
             raise ConfigError(f"pass a mapping with the targets {', '.join(self.names)}, not one tensor")
         targets = {self.names[0]: batch} if isinstance(batch, Tensor) else batch

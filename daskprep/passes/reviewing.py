@@ -53,9 +53,9 @@ class CountedCells:
 def encode_new_rows(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, inputs: Mapping[str, Contract]
 ) -> dict[str, Any]:
-    """Return the arrays of all features, without absent labels.
+    """Return the arrays of all features, without targets of an absent label.
 
-    A target with "drop_row" has no replacement, since a write would leave the row out.
+    These are named in a warning. A target with "drop_row" has no replacement, since a write would leave the row out.
     """
     learned = {
         name: state if name in inputs else require_labels(features[name], state)

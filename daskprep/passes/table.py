@@ -163,7 +163,7 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
 
 
 def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
-    """Return the raw cells that parsing lost, or None."""
+    """Return the cells that became null in parsing; None without any."""
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()

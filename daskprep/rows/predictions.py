@@ -415,7 +415,7 @@ def decode_batch(decoders: Mapping[str, OutputDecoder], outputs: Any, options: P
 
 
 def _by_target(decoders: Mapping[str, OutputDecoder], outputs: Any) -> Mapping[str, Any]:
-    """Return the outputs of a batch by target, or raise ConfigError."""
+    """Return outputs by target; ConfigError for none, unknown ones, or one array for several."""
     if not isinstance(outputs, Mapping):
         if len(decoders) > 1:
             raise ConfigError(

@@ -213,7 +213,7 @@ class StreamSource(FileSource):
 def open_stream(
     stream: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
-    """Read a stream into files in `scratch`, and return their source; None if it is none; or ColumnError."""
+    """Read a stream into files in `scratch`, and return their source; None for other data; or ColumnError."""
     try:
         schema_and_read = _open_batches(
             select_polars_columns(stream, wanted) if is_instance_of(stream, "polars", "LazyFrame") else stream

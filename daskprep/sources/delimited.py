@@ -63,7 +63,7 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns as text without comments; or RejectedValueError."""
+        """Return columns as text without comments; RejectedValueError for invalid UTF-8."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))
@@ -200,7 +200,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
-    """Return the names in the first record; with header=None `names` or "column_0", "column_1", ; or ConfigError."""
+    """Return the names in the first record, or of header=None "column_0" and on; ConfigError if it has none."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:

@@ -240,7 +240,7 @@ def choose_columns(names: Sequence[str], wanted: list[str] | None, where: str, r
 
 
 def arrow_table(data: Any, wanted: list[str] | None = None) -> pa.Table | None:
-    """Return Arrow data in memory as a table; None for streams and others; or ColumnError."""
+    """Return Arrow data as a table; None for streams and others, ColumnError if unreadable."""
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     # DuckDB's relations have a length too, but computing it runs the query.

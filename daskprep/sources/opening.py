@@ -402,7 +402,7 @@ def estimate_bytes(frame: Any, **options: Any) -> int | None:
 
 
 def as_pandas(data: Any) -> pd.DataFrame | None:
-    """Return data in memory as a frame of pandas, or None."""
+    """Return pandas frames, arrays, dicts and lists of dicts as a frame; else None."""
     if _is_encoded(data) or get_splits(data):
         return None
     if isinstance(data, Mapping):
@@ -427,7 +427,7 @@ def _is_encoded(frame: Any) -> bool:
 def _open_arrow(
     data: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> Source | None:
-    """Return the source of Arrow tables, datasets and streams, or None."""
+    """Return the source of Arrow tables, datasets and streams; None for others."""
     if _is_encoded(data) or hasattr(data, "to_frame"):  # to_frame: a single column
         return None
     if (table := arrow_table(data, wanted)) is not None:

@@ -79,7 +79,7 @@ class TextFile:
         return data.slice(start, (data.size if stop is None else stop) - start)
 
     def head(self, nbytes: int) -> tuple[bytes, bool]:
-        """Return about the first `nbytes` bytes, and whether that is all."""
+        """Return about `nbytes` bytes as UTF-8, and whether that is all; or an error."""
         if self.can_split:
             size = self.file.size or 0
             return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
@@ -327,7 +327,7 @@ def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
 
 
 def first_record_end(text: bytes, delimiter: str, quote: str | None) -> int | None:
-    """Return the position after the first record, or None."""
+    """Return the position after the first record; None if it does not end."""
     view = np.frombuffer(text, np.uint8)
     changes, inside = _QuoteTracker(delimiter, quote).follow(view, 0)
     ends = _outside_quotes(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), changes, inside)

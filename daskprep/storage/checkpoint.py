@@ -41,7 +41,7 @@ class Checkpoint:
     companion_file: Callable[[int], str] | None = None
 
     def size(self) -> int | None:
-        """Return the partitions of the largest task, or None."""
+        """Return the partitions of the largest task; None without any."""
         name_parts = [name.split("-") for name in self.folder.children() if name.startswith(f"{self.name}-")]
         return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
@@ -114,7 +114,7 @@ def deserialize(data: bytes) -> Any:
 
 
 def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
-    """Return a value as JSON values, with indexes of arrays; or _NotCheckpointableError."""
+    """Return a value as JSON values, with indexes of arrays; _NotCheckpointableError for other types."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

@@ -158,7 +158,7 @@ def read_block(reader: BlockReader, block: BlockLocation, out: np.ndarray | None
 
 
 def chunk_span(folder: Folder, block: BlockLocation) -> Span:
-    """Return the span of the chunk of a block in its file; or CorruptDatasetError."""
+    """Return the span of a block's chunk in its file; CorruptDatasetError if it has none."""
     key = folder.url, block.file, block.entry
     spans: list[Span] = _indexes.get(key) or []
     if not spans and block.entry.slots is None:
@@ -196,7 +196,7 @@ def _read_range(folder: Folder, block: BlockLocation, start: int, stop: int) -> 
 
 
 def read_table(folder: Folder, block: BlockLocation, outputs: Iterable[Output]) -> pa.Table:
-    """Return a table of outputs of a block, scalars or cells of media; or CorruptDatasetError."""
+    """Return a table of outputs of a block, scalars or cells of media; CorruptDatasetError if altered."""
     requested = {
         one.name: CELL_TYPE if one.stores_cells else pa.from_numpy_dtype(np.dtype(one.dtype)) for one in outputs
     }

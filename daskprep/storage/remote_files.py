@@ -204,6 +204,7 @@ class RemoteFiles:
             map_in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
+        """Remove all files below a path, and its folders."""
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
@@ -263,7 +264,7 @@ def _read_bytes(filesystem: Any, path: str, start: int, stop: int, stores: dict[
 
 
 def _open_store(filesystem: Any, bucket: str) -> Any:
-    """Return the obstore store of a bucket, or None."""
+    """Return obstore's store of a bucket; None if it lacks an option, or is absent."""
     options, client_settings = dict(filesystem.storage_options), dict[str, Any]()
     for kind in ("client_kwargs", "config_kwargs"):
         client_settings |= options.pop(kind, None) or {}

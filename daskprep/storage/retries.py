@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def pop_attempts(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return "attempts" of storage options (else 8), and the other options; or ConfigError."""
+    """Return "attempts" of storage options, 8 if absent, and other options; ConfigError below 1."""
     filesystem_options = dict(options)
     attempts = filesystem_options.pop("attempts", ATTEMPTS)
     if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:

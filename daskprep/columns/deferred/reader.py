@@ -72,7 +72,7 @@ class MediaReader:
         return self._read_local(location) if location.is_local else self._read_remote(location)
 
     def local_path(self, path: str) -> str | None:
-        """Return the file system path of a local file that is allowed, or None."""
+        """Return the path of an allowed local file; None for URLs and others."""
         if self.dataset is None:
             return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
         try:
@@ -193,7 +193,7 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path or URL in `root`, links resolved, or None."""
+    """Return the location of a path in `root`, links resolved; None outside."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
@@ -203,7 +203,7 @@ def _locate_local(root: Folder, path: str) -> Folder | None:
 
 
 def _locate_remote(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path or URL in `root`, or None."""
+    """Return the location of a path or URL; None outside of `root`."""
     name = path
     if _is_url(path):
         # For web servers, `root.path` is the URL with its credentials.
@@ -218,7 +218,7 @@ def _locate_remote(root: Folder, path: str) -> Folder | None:
 
 
 def _explain_cell_error(error: BaseException) -> str | None:
-    """Return the reason of an error of a path, or None."""
+    """Return why a path cannot be read; None if not the path's fault."""
     cause = error.__cause__
     is_from_aiohttp = type(cause).__module__.startswith("aiohttp.")
     if cause is not None and (is_from_aiohttp or isinstance(cause, TimeoutError | ConnectionError)):

@@ -147,7 +147,7 @@ class PixelSums(Summary):
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
     def statistics(self, pixels: int) -> dict[str, Any]:
-        """Return mean and deviation by channel, 0 to 1, and the mean image as text or None; or MediaError."""
+        """Return mean and deviation by channel, 0 to 1, and any mean image as text; MediaError without images."""
         if not self.images:
             raise MediaError("no image to learn pixel_statistics from: leave it out")
         count, channels = self.images * pixels, len(self.squares)

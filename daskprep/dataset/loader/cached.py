@@ -357,7 +357,7 @@ class CachePolicy:
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
     def copy_folder(self, split: Split) -> Folder | None:
-        """Return the local folder for remote blocks, or None."""
+        """Return the local cache of remote blocks; None if not cached."""
         if not self.cache_all or self.folder is None or split.is_local:
             return None
         folder = Folder.open(self.folder)

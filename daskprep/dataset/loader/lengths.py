@@ -38,7 +38,7 @@ def find_all_paddings(
 
 
 def find_padding(split: Split, column: str, option: str, *, expand: bool | None = None) -> Padding:
-    """Return the padding of an output of tokens; with `expand`, of any type that `trim` cuts; or ConfigError."""
+    """Return the padding of an output of tokens, with `expand` of any that `trim` cuts; ConfigError if none."""
     dataset = split.dataset
     output = split.output(column)
     if expand is None:

@@ -269,7 +269,7 @@ class Loader(BatchIterator):
 
     @cached_property
     def _lengths(self) -> np.ndarray | None:
-        """Length of each row in `group_by_length`, or None."""
+        """Length of each row in `group_by_length`; None without it."""
         column = self.group_by_length
         return None if column is None else read_lengths(self.split, column, self._grouped_padding)
 
@@ -364,7 +364,7 @@ class Loader(BatchIterator):
 
     @property
     def _source_ends(self) -> Integers | None:
-        """Row number at which each of several datasets ends, or None."""
+        """Row at which each of several datasets ends; None for one."""
         joined = self.split.joined
         return np.cumsum([len(one) for one in joined]) if len(joined) > 1 else None
 

@@ -213,6 +213,7 @@ class Mix(Loader):
         return quotas.count([len(one) for one in self.sources.values()], self.until)
 
     def _begin_iteration(self) -> None:
+        """Start the next iteration where the last one stopped."""
         if self.until is not None:
             super()._begin_iteration()
         if self._stop:

@@ -124,7 +124,7 @@ def _parse_weighted_column(weights: Any) -> str:
 
 
 def _weight_counts(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
-    """Return the rows of each class in an epoch: its count times its weight, by default 1; or ConfigError."""
+    """Return the rows of each class: its count times its weight, by default 1; ConfigError for no class."""
     known = totals.classes.to_pylist()
     targets = totals.counts.copy()
     for value, weight in weights.items():

@@ -27,7 +27,7 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return a view of the samples of a plain WAV file and its rate, or None."""
+    """Return a view of samples and rate; None unless WAV of int16 or float32."""
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         return None
     format_fields: tuple[int, ...] | None = None
@@ -251,7 +251,7 @@ def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tupl
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return samples as a WAV file of int16 or float32; of two axes, the shorter is for channels; or MediaError."""
+    """Return samples as WAV of int16 or float32, the shorter of two axes as channels; MediaError over 4 GB."""
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)

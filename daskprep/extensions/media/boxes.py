@@ -89,7 +89,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return [*super().reads(name), self.image]
 
     def _bind(self, features: Mapping[str, Any]) -> Self:
-        """Return a copy that reads images as the only `Image` that reads their column; or ConfigError."""
+        """Return a copy that reads images as the only `Image` of their column; ConfigError without one."""
         images = [
             feature
             for name, feature in features.items()
@@ -172,6 +172,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         )
 
     def advice(self, learned: LearnedRegions) -> str | None:
+        """Return a warning about turned images, or other advice."""
         if learned.turned:
             return f"belongs to {learned.turned:,} images {TURNED}"
         return super().advice(learned)

@@ -280,7 +280,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rot
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Return the pixels of a JPEG file, resized if requested; or MediaError."""
+    """Return the pixels of a JPEG file, resized if requested; MediaError if broken."""
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")

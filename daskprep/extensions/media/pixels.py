@@ -178,7 +178,7 @@ def _view_planes(image: Image.Image) -> Pixels:
 
 
 def _view_pixels(image: Image.Image) -> Pixels | None:
-    """Return a view of the four bytes of each pixel, or None."""
+    """Return a view of each pixel's four bytes; None unless RGB in one block."""
     if image.mode not in {"RGB", "RGBA"}:
         return None
     try:

@@ -65,7 +65,7 @@ def compute_padding(recipe: AudioRecipe) -> Floats | float:
 
 
 def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
-    """Return librosa's features of a clip (frames, feature_dim); or ConfigError."""
+    """Return librosa's features (frames, feature_dim); ConfigError for its options."""
     import librosa  # noqa: PLC0415 it takes a second
 
     options = {"hop_length": recipe.librosa_option("hop_length"), **dict(recipe.librosa_options)}

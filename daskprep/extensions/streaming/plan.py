@@ -199,7 +199,7 @@ def plan_stream(
     balance: Balance | None,
     output_features: Collection[str],
 ) -> StreamPlan:
-    """Return the plan of a stream; partitions are read only if row counts do not suffice; or ColumnError."""
+    """Return a stream's plan; partitions are read only if row counts do not suffice; ColumnError without rows."""
     if source.is_dask:
         partitions.check_independent_partitions(source, source.columns)
     assignment, reader = Assignment(features, split, balance, learned).bind_features(source), PartitionReader(source)

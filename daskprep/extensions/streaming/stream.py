@@ -263,7 +263,7 @@ class Stream(BatchIterator):
                 cleanup.close()
 
     def _local_workers(self) -> contextlib.AbstractContextManager[Any]:
-        """Return a context manager that yields a client of processes started for an iteration, or None."""
+        """Return a context that yields a client of processes for an iteration; None on threads."""
         is_alone = self._resolve_ranks()[1] == 1  # ranks on one machine share its cores
         return partitions.local_workers(
             "threads" if self._workers is None and not is_alone else self._workers, self.source, sent=self._contents

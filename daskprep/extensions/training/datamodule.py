@@ -281,7 +281,7 @@ class DataModule:
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Resume training from a state, now or once its loader opens; or ConfigError."""
+        """Resume training, now or once its loader opens; ConfigError for a state of other managers."""
         train = state_dict.get("train", {})
         name = next(iter(self.managers["train"]), None)
         if name not in train:

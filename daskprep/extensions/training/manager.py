@@ -241,7 +241,7 @@ class Manager:
         return loader, tuple(name for name in removed if name in present or name not in split.columns)
 
     def _select_columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
-        """Return the columns to read, without the removed ones; or ConfigError."""
+        """Return the columns to read, without the removed ones; ConfigError for an unknown one."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove exclude each other: remove one")
         targets = _as_tuple(self.options.get("targets") or ())  # targets of the dataset may be removed

@@ -80,7 +80,7 @@ def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
 
 
 def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
-    """Return the result or the error of a function on every worker, by address; or TimeoutError."""
+    """Return the result or error of a function on every worker, by address; TimeoutError if one is late."""
     outcomes: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:

@@ -72,7 +72,7 @@ def _scheduler() -> Scheduler:
 
 
 def active_client() -> Any:
-    """Return the ``distributed.Client`` that runs tasks, or None."""
+    """Return the ``distributed.Client`` that is set; None for other schedulers."""
     return _client(_scheduler())
 
 
@@ -166,7 +166,7 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on every worker that does not end meanwhile; or WorkerError."""
+    """Return the results of a function on all workers that do not end meanwhile; WorkerError if one fails."""
     try:
         results = call_workers(
             client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS
@@ -213,7 +213,7 @@ def _version() -> str:
 
 
 def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
-    """Return a WorkerError that explains an error, or None."""
+    """Return a WorkerError for a lost worker, code or data not sent; else None."""
     worker = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
         explanation = WorkerError(
@@ -339,7 +339,7 @@ def compute(
 
 
 def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
-    """Return the results of `keys`; on threads, tasks have ended even after an error."""
+    """Return results of `keys`; on threads, tasks have ended even after an error."""
     if (client := _client(get)) is not None:
         with explain_worker_errors():
             return _gather_as_completed(client, layer, keys)

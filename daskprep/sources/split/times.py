@@ -88,7 +88,7 @@ class TimeSplitter(Splitter):
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
-        """Return the duration in a parameter in nanoseconds, 0 for None; or ConfigError."""
+        """Return a duration in nanoseconds, 0 for None; ConfigError below 0."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
