@@ -104,10 +104,7 @@ def write_config(
     sample_seed: int = 42,
     weight: str | None = None,
 ) -> dict[str, Any]:
-    """Return a configuration for `read_config`, of plain values.
-
-    The order of keys matters. Parameters with their default value are left out.
-    """
+    """Return a configuration for `read_config`, with parameters that differ; the order of keys matters."""
     settings = {
         "balance": None if balance is None else balance.to_dict(),
         "sample_size" if isinstance(sample, int) else "sample_ratio": sample,

@@ -69,10 +69,7 @@ class Assignment:
     def make_contexts(
         self, reader: PartitionReader, cross_fitted: Mapping[str, Contract] = MappingProxyType({})
     ) -> list[PartitionContext]:
-        """Return a context for each partition, in as few passes as possible.
-
-        Contexts also have the folds of the features `cross_fitted`.
-        """
+        """Return a context for each partition, in few passes, with folds of the features `cross_fitted`."""
         plan = ContextPlan(select_dropping_features(self.features), self.split, cross_fitted)
         return self.add_repeats(reader, plan.make_contexts(reader))
 

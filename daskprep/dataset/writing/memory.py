@@ -115,10 +115,7 @@ def plan_source(
 
 
 def largest_partition(source: Source) -> int:
-    """Return the bytes of the largest partition; an estimate, as exact sizes are not available before reading.
-
-    ConfigError if there is none.
-    """
+    """Return the bytes of the largest partition, estimated; ConfigError for Dask frames and prepared rows."""
     if source.is_dask or source.prepared_by:
         raise ConfigError(
             "memory= cannot limit a Dask frame or prepared rows: the size of partitions is not known before "

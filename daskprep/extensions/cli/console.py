@@ -95,10 +95,7 @@ def ignore_closed_output() -> Iterator[None]:
 
 
 def format_line(message: object) -> str:
-    """Return a message with its notes as one line.
-
-    Names of parameters become options of the command line. Empty: the name of the type.
-    """
+    """Return a message with its notes as one line, parameters as options; if empty, the name of its type."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     text = escape_unprintable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
     for pattern, replacement in _FLAG_REPLACEMENTS.items():

@@ -451,10 +451,7 @@ def _find_unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _as_target(name: str, guess: Guess) -> Guess:
-    """Return the guess for a target.
-
-    ColumnError if it was skipped. The feature is changed: it drops rows without it, and does not normalize.
-    """
+    """Return the guess for a target, changed to drop rows without it and not to normalize; or ColumnError."""
     if guess.feature is None:
         raise ColumnError(
             f'column "{name}" cannot be a target: {guess.reason}; name its feature yourself, or remove it from targets'
