@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -87,14 +88,19 @@ class Dataset(DatasetMethods, StoredDataset):
     10001
     """
 
-    def __init__(self, segments: Sequence[Segment], state: Segment | None = None) -> None:
+    def __init__(
+        self, segments: Sequence[Segment] | Callable[[], Sequence[Segment]], state: Segment | None = None
+    ) -> None:
         super().__init__(segments, state)
-        self.splits: dict[str, Split] = {name: Split(self, name) for name in self.layout.rows}
         self.timings: Mapping[str, float] | None = None
         self.repaired: list[Damage] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return type(self), (self.segments, self._state)
+
+    @cached_property
+    def splits(self) -> dict[str, Split]:  # type: ignore[override]
+        return {name: Split(self, name) for name in self.layout.rows}
 
     if not TYPE_CHECKING:  # else type checkers would accept any attribute
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from daskprep.columns.parametrized import is_integer
 from daskprep.dataset.dataset import Dataset, FoldedDataset, as_dataset
-from daskprep.dataset.segments import open_segment, read_deleted
-from daskprep.errors import ConfigError, CorruptDatasetError
+from daskprep.dataset.segments import Segment, open_segment, read_deleted
+from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
 from daskprep.storage import Folder, read_manifest
 from daskprep.storage.manifest import APPENDED, Versions, part_folder, read_versions
 
@@ -90,7 +90,7 @@ def open_folder(root: Folder, base_dir: str | None, version: int | None = None, 
     first = open_segment(root, base_dir, trusted=trusted, digest=listed.digests[0] if listed else None)
     versions = listed
     if listed is None or listed.digests[0] != first.manifest.digest:
-        if listed and _is_changed(root, listed, 0):
+        if listed and _is_changed(root, listed):
             return open_folder(root, base_dir, version, trusted=trusted)
         versions = Versions.of_parts([first.manifest.digest])  # nothing was appended since the dataset was written
     assert versions is not None
@@ -104,18 +104,13 @@ def open_folder(root: Folder, base_dir: str | None, version: int | None = None, 
             + ("; purge removed others" if len(present) < len(states) else "")
         )
     count, deleted = state
-    parts = [first]
-    for number, digest in enumerate(versions.digests[1:count], start=1):
-        part = open_segment(root / part_folder(number), base_dir, trusted=trusted, digest=digest)
-        if part.manifest.digest != digest:
-            if _is_changed(root, versions, number):
-                return open_folder(root, base_dir, version, trusted=trusted)
-            raise CorruptDatasetError(
-                f"{part.root.url} is not the part that {APPENDED} lists: restore it from a copy, or open an older "
-                f"version with version={number}"
-            )
-        parts.append(part)
-    hidden = read_deleted(root, deleted, count)
+    try:
+        parts = [first, *(_open_part(root, number, versions, base_dir, trusted) for number in range(1, count))]
+        hidden = read_deleted(root, deleted, count)
+    except (ConfigError, CorruptDatasetError, IncompleteDatasetError):
+        if read_versions(root) == listed:
+            raise
+        return open_folder(root, base_dir, version, trusted=trusted)  # a writer has replaced parts meanwhile
     parts = [dataclasses.replace(part, hidden=own) if own else part for part, own in zip(parts, hidden, strict=True)]
     # `append` has compared each state with the one before; to parse all of them takes seconds.
     outputs = [[(one.name, one.shape, one.stores_cells) for one in part.layout.outputs] for part in parts]
@@ -124,10 +119,34 @@ def open_folder(root: Folder, base_dir: str | None, version: int | None = None, 
     return as_dataset(parts)
 
 
-def _is_changed(root: Folder, versions: Versions, part: int) -> bool:
-    """Return whether a writer has changed the list of versions since it was read, or the manifest of a part."""
-    manifest = read_manifest(root / part_folder(part) if part else root)
-    return read_versions(root) != versions or (manifest is not None and manifest.digest == versions.digests[part])
+def open_ends(root: Folder) -> tuple[Versions, Segment, Segment]:
+    """Return the versions of the dataset in a folder, which is locked, with its first and its last part."""
+    versions = read_versions(root)
+    first = open_segment(root, None, trusted=True, digest=versions.digests[0] if versions else None)
+    if versions is None or versions.digests[0] != first.manifest.digest:
+        versions = Versions.of_parts([first.manifest.digest])
+    number = len(versions.digests) - 1
+    return versions, first, _open_part(root, number, versions, None, trusted=True) if number else first
+
+
+def _open_part(root: Folder, number: int, versions: Versions, base_dir: str | None, trusted: bool) -> Segment:
+    """Open an appended part; CorruptDatasetError if it is not the one that is listed."""
+    folder, digest = root / part_folder(number), versions.digests[number]
+    part = open_segment(folder, base_dir, trusted=trusted, digest=digest)
+    if part.manifest.digest != digest:  # unless it was replaced after it was read
+        part = open_segment(folder, base_dir, trusted=trusted, digest=digest)
+    if part.manifest.digest != digest:
+        raise CorruptDatasetError(
+            f"{folder.url} is not the part that {APPENDED} lists: restore it from a copy, or open an older version "
+            f"with version={number}"
+        )
+    return part
+
+
+def _is_changed(root: Folder, versions: Versions) -> bool:
+    """Return whether a writer has changed the list of versions since it was read, or the manifest."""
+    manifest = read_manifest(root)
+    return read_versions(root) != versions or (manifest is not None and manifest.digest == versions.digests[0])
 
 
 def _choose_grown(first: Dataset, other: Dataset) -> Dataset:

@@ -41,6 +41,7 @@ from daskprep.storage.manifest import (
     add_losses,
     part_folder,
 )
+from daskprep.storage.reading import VersionFiles
 from daskprep.storage.threads import map_in_threads
 
 _MAX_NAMED = 5
@@ -137,13 +138,42 @@ class StoredDataset:
 
     splits: Mapping[str, Any]
 
-    def __init__(self, segments: Sequence[Segment], state: Segment | None = None) -> None:
-        """Read segments as one, with the fitted state of one of them, which has all tokens; None: of the last."""
-        self.segments = tuple(segments)
-        self._state = state or segments[-1]
-        first, self.files = segments[0], self._state.files
-        self.root, self.manifest = first.root, first.manifest
-        self.base_dir, self.trusted = first.base_dir, first.trusted
+    def __init__(
+        self, segments: Sequence[Segment] | Callable[[], Sequence[Segment]], state: Segment | None = None
+    ) -> None:
+        """Read segments as one, with the fitted state of one of them, which has all tokens; None: of the last.
+
+        A function that returns the segments is called at their first use.
+        """
+        self._open_segments, self._chosen_state = segments, state
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._open_segments() if callable(self._open_segments) else self._open_segments)
+
+    @property
+    def _state(self) -> Segment:
+        return self._chosen_state or self.segments[-1]
+
+    @property
+    def files(self) -> VersionFiles:
+        return self._state.files
+
+    @property
+    def root(self) -> Folder:
+        return self.segments[0].root
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.segments[0].manifest
+
+    @property
+    def base_dir(self) -> str | None:
+        return self.segments[0].base_dir
+
+    @property
+    def trusted(self) -> bool:
+        return self.segments[0].trusted
 
     @cached_property
     def datasets(self) -> tuple[Self, ...]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from daskprep.columns.parametrized import check_is_fitted
-from daskprep.dataset import Dataset, FoldedDataset, open_dataset
-from daskprep.dataset.dataset import open_single
+from daskprep.dataset import Dataset, FoldedDataset
+from daskprep.dataset.dataset import as_dataset, open_single
+from daskprep.dataset.opening import open_ends, open_folder
 from daskprep.dataset.options import WriteOptions
 from daskprep.dataset.writing import Options, on_workers
 from daskprep.dataset.writing.append import append_source
+from daskprep.dataset.writing.versions import roll_forward
 from daskprep.errors import ColumnError, ConfigError, check_names, warn
 from daskprep.passes.assignment import resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns
@@ -26,6 +29,7 @@ from daskprep.sources.split import DatetimeSplit, GroupSplit, TimeSeriesSplit
 from daskprep.storage import Folder
 
 if TYPE_CHECKING:
+    from daskprep.dataset.segments import Segment
     from daskprep.features import Feature, Learned
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources.split import Splitter
@@ -75,12 +79,15 @@ def append(
     same = WriteOptions(block_rows=layout.block_rows, compression=layout.compression, shards=layout.sharded)
     chosen = Options(**(same | options), scratch=prep._scratch)
     chosen.check()
+    readable = Folder.open(path, storage_options, follow_links=True)
     with (
         root.lock(),
         on_workers(frame, chosen.workers, chosen.memory, prep.get_params(deep=False), **chosen.source_options),
     ):
-        dataset = open_dataset(path, storage_options=storage_options, trusted=True)
-        _check_appendable(prep, dataset)
+        roll_forward(root, 1)
+        versions, first, last = open_ends(readable)
+        dataset = as_dataset([last])
+        _check_appendable(prep, dataset, root.url)
         split = resolve_split(frame, None) or prep._resolve_split(frame)
         _warn_about_earlier_rows(split, prep.features_)
         features, source = prep._open_new_rows(frame, chosen, assignment_columns(split, prep.balance))
@@ -91,28 +98,37 @@ def append(
         learned = join_ranges(prep.learned_, dataset.learned)
         recipe = prep._recipe(features, prep.split or split, learned)
         recipe = dataclasses.replace(recipe, split=split, on_findings=on_findings)
-        grown = append_source(dataset, recipe, take_sample(source, prep.sample, prep.sample_seed), root, chosen)
-        prep._set_learned(prep.features_, join_ranges(prep.learned_, grown.learned))
-    if grown is not dataset:
-        prep._warn_about_losses(grown.datasets[-1], fitted=False)
-    return grown
+        sampled = take_sample(source, prep.sample, prep.sample_seed)
+        appended = append_source(versions, first, recipe, sampled, root, chosen)
+        part, states = appended or (last, dataset.learned)
+        prep._set_learned(prep.features_, join_ranges(prep.learned_, states))
+    if appended is not None:
+        prep._warn_about_losses(Dataset([part]), fitted=False)
+    version = len(versions.states) + (appended is not None)
+    return Dataset(functools.partial(_open_version, readable, version, part.manifest.digest))
 
 
-def _check_appendable(prep: Preprocessor, dataset: Dataset) -> None:
-    """Raise ConfigError unless encoded rows fit a dataset."""
+def _open_version(root: Folder, version: int, digest: str) -> tuple[Segment, ...]:
+    """Return the parts of a version if the last one has this manifest; ConfigError if not."""
+    segments = open_folder(root, None, version, trusted=True).segments
+    if segments[-1].manifest.digest != digest:
+        raise ConfigError(f"{root.url} was written again meanwhile: open it again")
+    return segments
+
+
+def _check_appendable(prep: Preprocessor, dataset: Dataset, url: str) -> None:
+    """Raise ConfigError unless encoded rows fit the last part of the dataset at `url`."""
     remedy = "append with Preprocessor.from_dataset(path), or write the rows to another path"
     if isinstance(dataset, FoldedDataset):
-        raise ConfigError(f"{dataset.url} has folds, which cannot be appended to: write it again with all rows")
+        raise ConfigError(f"{url} has folds, which cannot be appended to: write it again with all rows")
     if list(dataset.features) != list(prep.features_) or set(dataset.targets) != set(prep.targets_):
-        raise ConfigError(f"{dataset.url} has other features or targets than this Preprocessor: {remedy}")
+        raise ConfigError(f"{url} has other features or targets than this Preprocessor: {remedy}")
     for name, feature in prep.features_.items():
         stored = dataset.features[name]
         if feature.kind != stored.kind or feature_params(name, feature) != feature_params(name, stored):
-            raise ConfigError(f'{dataset.url}: feature "{name}" has other parameters there: {remedy}')
+            raise ConfigError(f'{url}: feature "{name}" has other parameters there: {remedy}')
         if not prep.learned_[name].extends(dataset.learned[name]):
-            raise ConfigError(
-                f'{dataset.url}: the fitted state of "{name}" is another one, not one that has grown: {remedy}'
-            )
+            raise ConfigError(f'{url}: the fitted state of "{name}" is another one, not one that has grown: {remedy}')
 
 
 def _warn_about_earlier_rows(split: Splitter | None, features: Mapping[str, Feature]) -> None:

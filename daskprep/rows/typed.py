@@ -74,8 +74,8 @@ def _as_declared(value: Any, annotation: Any) -> Any:
         return {key: _as_declared(item, parts[1]) for key, item in value.items()}
     if origin in (list, Sequence):
         return [_as_declared(item, parts[0]) for item in value]
-    if origin is not tuple:
-        return value
+    if origin is not tuple or parts == (str, ...):
+        return tuple(value) if origin is tuple else value
     items = map(_as_declared, value, parts[:1] * len(value) if parts[1:] == (...,) else parts)
     return annotation(*items) if hasattr(annotation, "_fields") else tuple(items)
 

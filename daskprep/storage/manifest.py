@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -29,6 +29,8 @@ APPENDED = "appended.json"
 """The file of `Versions`: it lists the appended parts, each a separate dataset in the folder of `part_folder`."""
 NEXT = "next.json"
 """The manifest that replaces the one of a part as soon as `APPENDED` lists its digest."""
+RECEIPT = re.compile(r"purge-[0-9]+\.json")
+"""The name of the receipt of a purge, which is for people: it decides nothing about rows."""
 _APPENDED_FORMATS = (1, 3)  # the second with deleted rows, or versions that were removed
 _DELETED = re.compile(r"deleted-[0-9a-f]{16}\.parquet")
 _MAX_MANIFEST_BYTES = 1 << 30
@@ -225,6 +227,7 @@ class Versions:
     digests: tuple[str, ...]  # of the manifests of the dataset and of its parts, in order
     # Of each version, from 1 on: its number of parts, and the file of its deleted rows. None: it was removed.
     states: tuple[tuple[int, str | None] | None, ...]
+    sources: tuple[str, ...] | None = None  # digests of the sources of all parts; None in lists of older versions
 
     @classmethod
     def of_parts(cls, digests: Sequence[str]) -> Versions:
@@ -235,16 +238,19 @@ class Versions:
         """Return versions as JSON, in the older format if possible."""
         plain, with_states = _APPENDED_FORMATS
         body: dict[str, Any] = {"format": plain, "digests": list(self.digests)}
-        if self != self.of_parts(self.digests):
+        if self.states != self.of_parts(self.digests).states:
             body |= {"format": with_states, "versions": [one and list(one) for one in self.states]}
+        if self.sources is not None:
+            body["sources"] = list(self.sources)
         return _seal("appended", body)
 
     @classmethod
     def from_body(cls, body: Mapping[str, Any]) -> Versions:
         """Return the versions in JSON; ValueError if they contradict."""
-        versions = cls(**read_fields(cls, {"digests": body["digests"], "states": body.get("versions", [])}))
+        own = {"digests": body["digests"], "states": body.get("versions", []), "sources": body.get("sources")}
+        versions = cls(**read_fields(cls, own))
         if "versions" not in body:
-            return cls.of_parts(versions.digests)
+            return replace(versions, states=cls.of_parts(versions.digests).states)
         for parts, deleted in filter(None, versions.states):
             if not 1 <= parts <= len(versions.digests) or not (deleted is None or _DELETED.fullmatch(deleted)):
                 raise ValueError(f"a version of {parts} parts with deleted rows in {deleted!r:.80}")

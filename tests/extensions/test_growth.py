@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import shutil
@@ -14,7 +15,9 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError
+from daskprep.storage import Folder
 from daskprep.storage.checksum import crc32c
+from daskprep.storage.manifest import read_versions
 
 pytestmark = pytest.mark.filterwarnings("ignore:append. the new rows differ")
 FEATURES = {
@@ -331,6 +334,51 @@ def test_repeated_write_keeps_the_parts(tmp_path):
     prep.append(day(1), path, progress=False)
     assert len(prep.fit_write(str(tmp_path / "sunday.parquet"), path, progress=False)["train"]) == 60
     assert len(dp.open_dataset(path)["train"]) == 120
+
+
+def test_append_reads_as_many_files_at_any_part(tmp_path, monkeypatch):
+    prep, _ = fitted(tmp_path)
+    names = []
+    for call in ("read", "read_buffer", "size", "sizes", "children"):
+        original = getattr(Folder, call)
+        monkeypatch.setattr(
+            Folder, call, lambda *values, _call=original, **named: (names.append(values), _call(*values, **named))[1]
+        )
+    counts = []
+    for number in range(1, 9):
+        names.clear()
+        prep.append(day(number, rows=20), tmp_path / "days.dp", progress=False)
+        counts.append(len(names))
+    assert len(set(counts[1:])) == 1
+
+
+def test_list_of_older_version_without_sources(tmp_path):
+    prep, _ = fitted(tmp_path)
+    path = tmp_path / "days.dp"
+    for number in (1, 2):
+        prep.append(day(number), path, progress=False)
+    listed = read_versions(Folder.open(path))
+    (path / "appended.json").write_bytes(dataclasses.replace(listed, sources=None).to_bytes())
+    for number in range(3):
+        with pytest.warns(UserWarning, match="has these rows already"):
+            prep.append(day(number), path, progress=False)
+    prep.append(day(3), path, progress=False)
+    now = read_versions(Folder.open(path))
+    assert set(listed.sources) < set(now.sources)
+    assert len(now.sources) == 4
+
+
+def test_appended_dataset_is_of_its_version(tmp_path):
+    prep, _ = fitted(tmp_path)
+    path = tmp_path / "days.dp"
+    datasets = [prep.append(day(number), path, progress=False) for number in (1, 2, 3)]
+    assert [len(one["train"]) for one in datasets] == [120, 180, 240]
+    late = prep.append(day(4), path, progress=False)
+    prep.fit_write(day(0), path, overwrite=True, progress=False)
+    for number in range(1, 5):
+        prep.append(day(10 + number), path, progress=False)
+    with pytest.raises(ConfigError, match="was written again meanwhile"):
+        len(late["train"])
 
 
 def test_unfinished_append_is_ignored_and_replaced(tmp_path):

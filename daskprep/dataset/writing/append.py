@@ -2,67 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
 from daskprep.dataset import Dataset
-from daskprep.dataset.segments import open_segment
-from daskprep.dataset.writing.deleting import listed_versions
+from daskprep.dataset.opening import open_folder
+from daskprep.dataset.segments import Segment, open_segment
 from daskprep.dataset.writing.versions import (
     Options,
     Recipe,
     finish_cleaning,
     join_names,
     resolved_record,
-    roll_forward,
+    short_digest,
 )
 from daskprep.dataset.writing.write import source_record, write_again
 from daskprep.errors import ConfigError, warn
+from daskprep.features import Learned
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
-from daskprep.storage.manifest import APPENDED, Versions, part_folder
+from daskprep.storage.manifest import APPENDED, RECEIPT, Versions, part_folder
 
 
-def append_source(dataset: Dataset, recipe: Recipe, source: Source, root: Folder, options: Options) -> Dataset:
-    """Write rows as a further part of the dataset in `root`, which is locked, and return the dataset with it.
+def append_source(
+    versions: Versions, first: Segment, recipe: Recipe, source: Source, root: Folder, options: Options
+) -> tuple[Segment, Mapping[str, Learned]] | None:
+    """Write rows as a further part of the dataset in `root`, which is locked, and return it with its fitted state.
 
-    If it has these rows already, it is returned. Killed before the list of parts is written, this leaves a folder that
-    the next call continues or replaces.
+    None if the dataset has these rows already. Killed before the list of parts is written, this leaves a folder that
+    the next call continues or replaces. No part is read but the `first`: the list has digests of all sources.
     """
-    roll_forward(root)
-    parts = dataset.manifests
-    record = resolved_record(source_record(source, options))
-    records = [resolved_record(part.source) for part in parts]
-    is_purged = None in listed_versions(root, dataset).states
-    if record is not None and record in records:
-        finish_cleaning(root, parts[0])
+    record, own = resolved_record(source_record(source, options)), resolved_record(source.record)
+    known = set(_known_sources(versions, first))
+    is_purged = None in versions.states and any(map(RECEIPT.fullmatch, root.children()))
+    if record is not None and _digest(record) in known:
+        finish_cleaning(root, first.manifest)
         has_them = f"has these rows already{', but those that purge removed' * is_purged}"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
-        return dataset
-    known = set(chain.from_iterable(map(_recorded_files, records)))
+        return None
     files = list(_recorded_files(record))
-    if repeated := [file[0] for file in files if file in known]:
-        new = join_names([file[0] for file in files if file not in known])
+    if repeated := [file[0] for file in files if _digest(file) in known]:
+        new = join_names([file[0] for file in files if _digest(file) not in known])
         remedy = f", but not of all files: pass only {new}" if new else ": pass new files, or another version="
         raise ConfigError(f"{root.url} has the rows of {join_names(repeated)} already{remedy}")
-    if is_purged:  # the records of sources are all that a purge keeps
-        own = resolved_record(source.record)
-        named = {file[0] for file in _recorded_files(own)} & {file[0] for file in known}
-        if named or (own is not None and own in records):
-            origin = join_names(sorted(named)) or "the frame"
+    if is_purged:  # the digests of sources are all that a purge keeps
+        named = [file[0] for file in _recorded_files(own) if _digest(file[0]) in known]
+        if named or (own is not None and _digest(own) in known):
+            origin = join_names(sorted(set(named))) or "the frame"
             warn(
                 f"append: purge removed rows of {root.url}, and they return if {origin} still has them: take them out "
                 "of the source, then delete and purge them again"
             )
-    folder = root / part_folder(len(parts))
-    write_again(recipe, source, folder, options)
-    part = open_segment(dataset.root / part_folder(len(parts)), None, trusted=True)
-    versions = listed_versions(root, dataset)
-    state, digests = versions.states[-1], (*versions.digests, part.manifest.digest)
-    root.write(APPENDED, Versions(digests, (*versions.states, (len(parts) + 1, state and state[1]))).to_bytes())
-    finish_cleaning(root, parts[0])
-    return Dataset([*dataset.segments, part])
+    number, folder = len(versions.digests), part_folder(len(versions.digests))
+    result = write_again(recipe, source, root / folder, options)
+    part = open_segment(first.root / folder, None, trusted=True)
+    state = versions.states[-1]
+    listed = Versions(
+        (*versions.digests, part.manifest.digest),
+        (*versions.states, (number + 1, state and state[1])),
+        tuple(sorted(known.union(_source_digests(record)))),
+    )
+    root.write(APPENDED, listed.to_bytes())
+    finish_cleaning(root, first.manifest)
+    return part, Dataset([part]).learned if result is None else result.states[0]
+
+
+def _known_sources(versions: Versions, first: Segment) -> Iterable[str]:
+    """Return digests of the sources of all parts."""
+    if versions.sources is not None:
+        return versions.sources
+    parts = [first] if len(versions.digests) == 1 else open_folder(first.root, None, trusted=True).segments
+    return chain.from_iterable(_source_digests(resolved_record(one.manifest.source)) for one in parts)
+
+
+def _source_digests(record: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield digests of the record of a source, of each of its files, and of their paths."""
+    if record is not None:
+        yield _digest(record)
+        for file in _recorded_files(record):
+            yield from (_digest(file), _digest(file[0]))
+
+
+def _digest(value: Any) -> str:
+    return short_digest({"source": value})
 
 
 def _recorded_files(record: Mapping[str, Any] | None) -> Iterator[tuple[Any, ...]]:

@@ -39,13 +39,12 @@ from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.storage.checksum import byte_view
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import FOLD_PREFIX
-from daskprep.storage.manifest import APPENDED, NEXT, Manifest, Versions, part_folder, read_versions
+from daskprep.storage.manifest import APPENDED, NEXT, RECEIPT, Manifest, Versions, part_folder, read_versions
 from daskprep.storage.reading import read_exact
 from daskprep.storage.tables import REJECTS
 
 PURGED_ROW_ID = -1
 """The row id of a row that was removed: its numbers are 0, and it has no media."""
-_RECEIPT = re.compile(r"purge-[0-9]+\.json")
 _PART_FOLDER = re.compile(rf"part-[0-9]{{5,}}|{FOLD_PREFIX}[0-9]+")
 _MAX_NAMED = 5
 _NO_ROWS = np.empty(0, np.int64)
@@ -137,7 +136,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
         unfinished = _read_unfinished(root, versions)
         if any(any(map(len, one.values())) for one in stored):
-            numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if _RECEIPT.fullmatch(one))
+            numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if RECEIPT.fullmatch(one))
             name = f"purge-{max(numbers, default=0) + 1:05d}.json"
             purged = sum(
                 len(own[split]) - len(rows)
@@ -170,7 +169,7 @@ def _read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, An
     A file that is no receipt is left alone: only people need it.
     """
     unfinished = {}
-    for name in sorted(filter(_RECEIPT.fullmatch, root.children())):
+    for name in sorted(filter(RECEIPT.fullmatch, root.children())):
         with suppress(OSError, ValueError, KeyError, TypeError):
             receipt = parse_json(root.read(name))
             if receipt["finished"] is not None or not {"row_ids", "files"} <= receipt.keys():
@@ -243,7 +242,7 @@ def _commit(
         "finished": None,
     }
     root.write(name, _to_json(receipt))
-    new = Versions(tuple(digests), tuple(states))
+    new = dataclasses.replace(versions, digests=tuple(digests), states=tuple(states))
     root.write(APPENDED, new.to_bytes())
     return new, receipt
 

@@ -233,12 +233,13 @@ def finish_cleaning(root: Folder, manifest: Manifest) -> None:
 def _remove_others(root: Folder, manifest: Manifest) -> None:
     """Remove the folders of versions other than the manifest's and their appended parts, and temporary manifests."""
     names = root.children()
-    parts = [name for name in names if _PART.fullmatch(name) and _is_ours(root, name)]
+    parts = list(filter(_PART.fullmatch, names))
     if (parts or APPENDED in names) and not _is_appended_to(root, manifest):
         root.remove(APPENDED)  # first: it lists the parts
         root.remove(*filter(_DELETED.fullmatch, names))
         for name in parts:
-            (root / name).remove_all()
+            if _is_ours(root, name):
+                (root / name).remove_all()
     for name in names:
         if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
             (root / name).remove_all()
@@ -255,14 +256,14 @@ def _is_appended_to(root: Folder, manifest: Manifest) -> bool:
         return False
 
 
-def roll_forward(root: Folder) -> None:
-    """Replace the manifests of parts by the next ones that `APPENDED` lists; the folder must be locked.
+def roll_forward(root: Folder, parts: int | None = None) -> None:
+    """Replace the manifests of the first `parts` by the next ones that `APPENDED` lists; the folder must be locked.
 
     This completes a change of several parts, which the list commits: until then, readers use the next manifests.
     """
     if (versions := read_versions(root)) is None:
         return
-    for number, digest in enumerate(versions.digests):
+    for number, digest in enumerate(versions.digests[:parts]):
         part = root / part_folder(number) if number else root
         if (following := read_manifest(part, NEXT)) is None:
             continue
