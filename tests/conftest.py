@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -107,6 +108,14 @@ def memory() -> Iterator[type[WatchedMemory]]:
     fsspec.register_implementation("memory", Memory, clobber=True)
     yield Memory
     fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder in which temporary folders are made during the test."""
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
 @pytest.fixture(autouse=True, scope="session")

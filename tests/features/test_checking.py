@@ -67,12 +67,12 @@ class Given(dp.Feature):
 
 @pytest.fixture
 def given(monkeypatch):
-    """Return a function that makes a Preprocessor of a type with a wrong method."""
-    monkeypatch.setitem(FEATURES, "given", Given)
+    """Return a function that makes a Preprocessor of a type with a wrong method, or other attributes."""
 
-    def make(**wrong):
-        monkeypatch.setattr(Given, "wrong", wrong)
-        return dp.Preprocessor({"x": Given(), "y": "number"})
+    def make(attributes=None, **wrong):
+        made = type("Given", (Given,), {"wrong": wrong, **(attributes or {})})
+        monkeypatch.setitem(FEATURES, "given", made)
+        return dp.Preprocessor({"x": made(), "y": "number"})
 
     return make
 
@@ -120,9 +120,8 @@ def test_encode_of_missing_cells_with_wrong_dtype_raises(given):
         ({"_x": (0, 3)}, r"limits of a given names the output '_x': expected one of \[''\]"),
     ],
 )
-def test_encode_outside_declared_limits_raises(given, tmp_path, monkeypatch, limits, words):
-    monkeypatch.setattr(Given, "limits", lambda self, learned: limits)
-    prep = given()
+def test_encode_outside_declared_limits_raises(given, tmp_path, limits, words):
+    prep = given({"limits": lambda self, learned: limits})
     for use in (
         lambda: prep.fit_write(FRAME, tmp_path / "d"),
         lambda: next(iter(prep.fit(FRAME).stream(FRAME, 2))),
@@ -131,11 +130,11 @@ def test_encode_outside_declared_limits_raises(given, tmp_path, monkeypatch, lim
             use()
 
 
-def test_missing_outputs_of_encode_raise(given, tmp_path, monkeypatch):
-    monkeypatch.setattr(Given, "outputs", ("_a", "_b"))
+def test_missing_outputs_of_encode_raise(given, tmp_path):
+    prep = given({"outputs": ("_a", "_b")})
     for use in (
-        lambda: given().fit_write(FRAME, tmp_path / "d"),
-        lambda: next(iter(given().fit(FRAME).stream(FRAME, 2))),
+        lambda: prep.fit_write(FRAME, tmp_path / "d"),
+        lambda: next(iter(prep.fit(FRAME).stream(FRAME, 2))),
     ):
         with pytest.raises(ColumnError, match=r'column "x": encode of a given returned the outputs'):
             use()
@@ -284,14 +283,13 @@ def test_decode_requires_a_dict_with_equal_rows(dataset):
         dataset.decode(({"city": [1]}, [1]))
 
 
-def test_negative_learned_integers_are_saved_and_loaded(given, monkeypatch, tmp_path):
+def test_negative_learned_integers_are_saved_and_loaded(given, tmp_path):
     @dataclass(frozen=True, kw_only=True)
     class Shifted(Learned):
         shift: int = 0
 
-    monkeypatch.setattr(Given, "learned_type", Shifted)
-    monkeypatch.setattr(Given, "learn", lambda self, summary: Shifted(shift=-3))
-    given().fit(FRAME).save(tmp_path / "prep.json")
+    prep = given({"learned_type": Shifted, "learn": lambda self, summary: Shifted(shift=-3)})
+    prep.fit(FRAME).save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").learned_["x"].shift == -3
 
 
@@ -319,14 +317,17 @@ def test_cached_values_are_not_pickled_or_saved():
     assert pickle.loads(before) == prep.learned_
 
 
-def test_fill_value_is_encoded_once(given, monkeypatch):
-    prep = dp.Preprocessor({"x": Given()}).fit(FRAME)
+def test_fill_value_is_encoded_once(given):
     rows = []
-    monkeypatch.setattr(
-        Given, "encode", lambda self, parsed, learned: rows.append(len(parsed)) or np.zeros(len(parsed))
-    )
+
+    def encode(self, parsed, learned):
+        rows.append(len(parsed))
+        return np.zeros(len(parsed))
+
+    prep = given({"encode": encode}).fit(FRAME)
+    rows.clear()
     for _ in range(3):
-        prep.encode(pd.DataFrame({"x": [1.0, None]}))
+        prep.encode(pd.DataFrame({"x": [1.0, None], "y": 0.0}))
     assert rows == [2, 0, 1, 2, 2]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -68,9 +70,10 @@ def test_column_with_derived_name_is_encoded_or_refused(tmp_path, first, suffix)
 @pytest.mark.parametrize("call", ["fit", "write", "stream", "add"])
 def test_feature_with_internal_name_is_refused(tmp_path, name, call):
     frame = pd.DataFrame({"x": [1.0, 2.0]})
-    prep = dp.Preprocessor({"x": "number"}).fit(frame)
-    dataset, feature = prep.write(frame, tmp_path / "x.dp"), dp.Number(column="x")
-    prep._set_learned({name: feature}, {name: prep.learned_["x"]})  # as of a state that an earlier version saved
+    dataset = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "x.dp")
+    feature = dp.Number(column="x")
+    state = dp.Preprocessor({"renamed": feature}).fit(frame).to_dict()
+    prep = dp.Preprocessor.from_dict(json.loads(json.dumps(state).replace('"renamed"', json.dumps(name))))
     calls = {
         "fit": lambda: dp.Preprocessor({name: feature}).fit(frame),
         "write": lambda: prep.write(frame, tmp_path / "y.dp"),

@@ -9,10 +9,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from tqdm.notebook import tqdm_notebook
+from tqdm import tqdm
 
 from daskprep.errors import ConfigError
-from daskprep.sources.partitions import progress
 from daskprep.sources.partitions.progress import Progress
 
 
@@ -64,12 +63,18 @@ def test_tqdm_is_not_imported_without_bars():
 
 @pytest.fixture
 def notebook(monkeypatch):
-    fake = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
-    monkeypatch.setitem(sys.modules, "IPython", fake)
+    """Return a function that enters a notebook in which a package can be imported."""
+
+    def enter(package=None):
+        fake = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+        monkeypatch.setitem(sys.modules, "IPython", fake)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == package or None)
+
+    return enter
 
 
-def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, monkeypatch, sizes, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, sizes, capsys):
+    notebook()
     sizes(seconds_without_bar=0.0)
     work(None)
     out, err = capsys.readouterr()
@@ -77,16 +82,26 @@ def test_notebook_without_widgets_shows_plain_bars_without_warning(notebook, mon
     assert err == ""
 
 
-def test_short_job_shows_no_bar_in_a_notebook(notebook, monkeypatch, sizes, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+def test_short_job_shows_no_bar_in_a_notebook(notebook, sizes, capsys):
+    notebook()
     sizes(seconds_without_bar=3600.0)
     work(None)
     assert capsys.readouterr() == ("", "")
 
 
-def test_notebook_with_widgets_uses_them(notebook, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ipywidgets" or None)
-    assert issubclass(progress._bar_class(), tqdm_notebook)
+def test_notebook_with_widgets_uses_them(notebook, monkeypatch, sizes, capsys):
+    shown = io.StringIO()
+
+    class Widget(tqdm):
+        def __init__(self, **options):
+            super().__init__(**options | {"file": shown})
+
+    monkeypatch.setitem(sys.modules, "tqdm.notebook", SimpleNamespace(tqdm_notebook=Widget))
+    notebook("ipywidgets")
+    sizes(seconds_without_bar=0.0)
+    work(None)
+    assert "2/2" in shown.getvalue()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_interrupted_stage_keeps_its_count(capsys):

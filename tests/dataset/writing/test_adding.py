@@ -345,7 +345,7 @@ def test_add_after_interrupted_add_writes_own_rows(frame, tmp_path, monkeypatch)
         raise _Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr("daskprep.dataset.writing.adding._join", stop)
+        patch.setattr("daskprep.dataset.writing.adding.write_next_version", stop)
         with pytest.raises(_Stopped):
             dataset.add("new", dp.Number(column="area"), tmp_path / "rows.parquet")
     added = dataset.add("new", dp.Number(column="price", normalization=None), tmp_path / "rows.parquet")

@@ -346,18 +346,16 @@ def test_unwritable_store_raises_before_reading(file, s3, monkeypatch):
         write(file, "s3://no-such-bucket/a.dp", s3.storage_options)
 
 
-def test_scratch_of_store_is_local_and_removed(file, store, monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
+def test_scratch_of_store_is_local_and_removed(file, store, monkeypatch, temporary):
     seen = []
     original = PartWriter.__call__
     monkeypatch.setattr(
         PartWriter, "__call__", lambda self, *args: seen.append(self.scratch.url) or original(self, *args)
     )
     write(file, f"{store[0]}/a.dp", store[1])
-    assert all(url.startswith(str(tmp_path / "temporary")) for url in seen)
+    assert all(url.startswith(str(temporary)) for url in seen)
     assert seen
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_tables_in_store_are_readable_by_pyarrow(file, local, store):

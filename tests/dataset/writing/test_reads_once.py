@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -79,7 +78,6 @@ def counted_json_lines(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPa
 
 
 def counted_pandas(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
-    patch.setattr(frames, "_SLICE_ROWS", 50)
     reads: list[int] = []
     original = frames.PandasSource._read
 
@@ -112,8 +110,9 @@ COUNTED = {
 
 
 @pytest.fixture(params=COUNTED)
-def counted(request, table, tmp_path, monkeypatch) -> Counted:
+def counted(request, table, tmp_path, monkeypatch, sizes) -> Counted:
     """A source of several partitions, and the list of partitions read."""
+    sizes(frame_slice_rows=50)
     source, reads = COUNTED[request.param](table, tmp_path, monkeypatch)
     reads.clear()
     return source, reads
@@ -239,14 +238,6 @@ def test_same_version_reads_nothing(counted, tmp_path):
     reads.clear()
     assert balanced().fit_write(source, tmp_path / "a.dp", version="1").version == first.version
     assert reads == []
-
-
-@pytest.fixture
-def temporary(tmp_path, monkeypatch) -> Path:
-    """The folder of temporary folders."""
-    (folder := tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
 
 
 @pytest.mark.parametrize("make", [balanced, by_time, carried, dropping])

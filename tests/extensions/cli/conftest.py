@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -97,10 +98,15 @@ def photos(tmp_path) -> Path:
 
 @pytest.fixture
 def call(capsys) -> Callable[..., Ended]:
-    """Run a command in this process."""
+    """Run a command in this process, with text as standard input, and streams such as "stderr" as terminals."""
 
-    def run(*arguments: object) -> Ended:
-        status = main(list(map(str, arguments)))
+    def run(*arguments: object, stdin: str | None = None, terminal: str = "") -> Ended:
+        with pytest.MonkeyPatch.context() as patch:
+            if stdin is not None:
+                patch.setattr(sys, "stdin", io.StringIO(stdin))
+            if terminal:
+                patch.setattr(getattr(sys, terminal), "isatty", lambda: True)
+            status = main(list(map(str, arguments)))
         captured = capsys.readouterr()
         return Ended(status, captured.out, captured.err)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import sys
 
 import pytest
 
@@ -77,9 +75,8 @@ def test_extra_files_are_neither_damage_nor_removed(call, files, tmp_path):
 def test_tables_fit_the_terminal_and_are_complete_in_a_pipe(call, files, monkeypatch, width):
     whole = call("inspect", files / "rows.dp").out
     assert max(map(len, whole.splitlines())) > 100
-    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=(80, 24): os.terminal_size((width, fallback[1])))
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    narrow = call("inspect", files / "rows.dp").out.split("\n\n")[1]
+    monkeypatch.setenv("COLUMNS", str(width))
+    narrow = call("inspect", files / "rows.dp", terminal="stdout").out.split("\n\n")[1]
     assert 0 < max(map(len, narrow.splitlines()[2:])) <= width
     assert "vocab" in narrow
 
@@ -123,10 +120,9 @@ def test_demo_prints_a_batch_and_reproducible_commands(call, tmp_path, tree):
     call("demo", tmp_path / "demo").check_line("is not empty")
 
 
-def test_demo_removes_its_temporary_files(call, tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_demo_removes_its_temporary_files(call, temporary):
     assert call("demo").status == 0
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_check_prints_findings_and_exits_with_1(call, files, tmp_path, rows):
@@ -153,13 +149,13 @@ def test_report_writes_the_page_next_to_the_dataset(call, files, tmp_path, monke
     ended.check_line("use -o FILE")
 
 
-def test_decode_prints_ten_rows_on_a_terminal(call, files, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+def test_decode_prints_ten_rows_on_a_terminal(call, files):
     train = dp.open_dataset(files / "rows.dp")["train"]
-    ended = call("decode", files / "rows.dp", "--column", "sold")
+    ended = call("decode", files / "rows.dp", "--column", "sold", terminal="stdout")
     assert len(ended.out.splitlines()) == 11
     assert ended.error == f"10 of {len(train)} rows: --rows {len(train)} prints all of them\n"
-    assert len(call("decode", files / "rows.dp", "--column", "sold", "--rows", 12).out.splitlines()) == 13
+    ended = call("decode", files / "rows.dp", "--column", "sold", "--rows", 12, terminal="stdout")
+    assert len(ended.out.splitlines()) == 13
 
 
 @pytest.mark.parametrize("name", ["val", "Valid", "dev", "validation"])

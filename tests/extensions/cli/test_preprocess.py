@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import shutil
 import socket
-import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -111,8 +109,7 @@ def test_progress_is_shown_on_terminals_unless_quiet(call, files, tmp_path, monk
     shutil.copytree(files, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     quiet = call(*command, "-q")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    shown = call(*command)
+    shown = call(*command, terminal="stderr")
     assert shown.out.startswith(quiet.out)
     assert not quiet.error
     assert all(f"{stage}: 100%" in shown.error for stage in stages), shown.error
@@ -161,10 +158,9 @@ def test_inferred_configuration_accepts_any_name(call, tmp_path):
     assert list(dp.Preprocessor.from_config(tmp_path / "a.yaml").features) == names
 
 
-def test_auto_and_standard_input_equal_the_inferred_configuration(call, files, tmp_path, monkeypatch, tree):
+def test_auto_and_standard_input_equal_the_inferred_configuration(call, files, tmp_path, tree):
     inferred = call("infer", files / "rows.csv").out
-    monkeypatch.setattr("sys.stdin", io.StringIO(inferred))
-    assert call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").status == 0
+    assert call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp", stdin=inferred).status == 0
     assert call("preprocess", "auto", files / "rows.csv", "-o", tmp_path / "b.dp").status == 0
     assert tree(tmp_path / "a.dp") == tree(tmp_path / "b.dp")
 
@@ -449,9 +445,9 @@ def test_data_without_a_configuration_uses_auto(call, files, tmp_path):
     assert not (tmp_path / "both.dp").exists()
 
 
-def test_empty_standard_input_fails(call, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").check_line("standard input is empty")
+def test_empty_standard_input_fails(call, files, tmp_path):
+    ended = call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp", stdin="")
+    ended.check_line("standard input is empty")
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,8 +71,8 @@ def test_errors_are_colored_only_on_terminals(call, monkeypatch, is_terminal, pl
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, value in plain.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
-    assert ("\x1b[31m" in call("inspect", "x").error) == coloured
+    ended = call("inspect", "x", terminal="stderr" if is_terminal else "")
+    assert ("\x1b[31m" in ended.error) == coloured
 
 
 def test_python_m_equals_the_command(run_process):

@@ -17,7 +17,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, get_worker
+from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, get_task_stream, get_worker
 
 import daskprep as dp
 from daskprep.extensions.media.pixels import encode_png
@@ -78,8 +78,9 @@ def test_cluster_yields_same_batches_as_threads(cluster, prep, parts, table, num
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     for source in (parts, frame):
         stream = prep.stream(source, 48, client=cluster, epochs=2, **OPTIONS)
-        found = list(stream)
-        assert stream._client is cluster
+        with get_task_stream(cluster) as tasks:
+            found = list(stream)
+        assert tasks.data
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("daskprep.sources.partitions.executors.active_client", lambda: None)
             on_threads = list(prep.stream(source, 48, epochs=2, **OPTIONS))
