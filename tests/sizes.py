@@ -59,6 +59,7 @@ CONSTANTS = {
     "manifest_bytes": "storage.manifest._MAX_MANIFEST_BYTES",
     "first_retry_pause": "storage.retries._FIRST_PAUSE",
     "largest_retry_pause": "storage.retries._MAX_PAUSE",
+    "open_files": "storage.local_files._OPEN_FILES",
     "lock_warning_seconds": "storage.local_files._LOCK_WARNING_SECONDS",
     "remote_timeouts": "storage.remote_files._TIMEOUTS",
     # Datasets

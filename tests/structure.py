@@ -149,21 +149,21 @@ def private_names() -> set[str]:
 def ties_of_tests() -> tuple[int, dict[Path, set[str]]]:
     """Return the number of patches in tests, and the private names of the package that each file of tests uses.
 
-    A name that is not imported counts as an attribute, as in `loader._buffers`, and in the text of a patch.
+    A name counts if it is imported, an attribute, as in `loader._buffers`, or the end of a text, as for a patch.
     """
     private, patches = private_names(), 0
     ties: dict[Path, set[str]] = {}
     for path in TESTS.rglob("*.py"):
-        nodes, used = list(ast.walk(ast.parse(path.read_text()))), set()
-        for node in nodes:
+        used: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("daskprep"):
                 used |= {alias.name for alias in node.names}
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
                 used.add(node.attr)
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".setattr", "patch", "patch.object")):
                 patches += 1
-                texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-                used |= {text.rpartition(".")[2] for text in texts}
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used.add(node.value[node.value.rfind("._") + 1 :])
         if used & private:
             ties[path] = used & private
     return patches, ties

@@ -30,7 +30,7 @@ def leading_directions(matrix: Any, size: int) -> np.ndarray:
     for _ in range(_ITERATIONS):
         basis = _orthonormalize(matrix.T @ np.rint(np.ldexp(matrix @ basis, -_IMAGE_SHIFT)))
     image = _shorten(matrix @ basis)
-    rotation = np.rint(np.ldexp(_eigenvectors(image.T @ image)[1], _ROTATION_BITS))
+    rotation = np.rint(np.ldexp(eigenvectors(image.T @ image)[1], _ROTATION_BITS))
     directions = np.rint(np.ldexp(basis @ rotation[:, :size], FRACTION_BITS - _BASIS_BITS - _ROTATION_BITS))
     strongest = np.abs(directions).argmax(axis=0)
     directions *= np.where(directions[strongest, np.arange(size)] < 0, -1, 1)
@@ -42,7 +42,7 @@ def leading_directions(matrix: Any, size: int) -> np.ndarray:
 def _orthonormalize(vectors: np.ndarray) -> np.ndarray:
     """Return an orthonormal basis of columns, times 2**14."""
     short = _shorten(vectors, axis=0)
-    values, rotation = _eigenvectors(short.T @ short)
+    values, rotation = eigenvectors(short.T @ short)
     known = values > len(short)  # others come from rounding
     lengths = np.sqrt(np.where(known, values, 1.0))
     scale = np.ldexp(np.where(known, 1.0, 0.0) / lengths, _BASIS_BITS - _ROTATION_BITS)
@@ -57,14 +57,14 @@ def _shorten(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     return short
 
 
-def _eigenvectors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def eigenvectors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return eigenvalues, descending, and vectors, by Jacobi rotations.
 
     Each step rotates all pairs of a round of a tournament. LAPACK's results depend on the processor.
     """
     size = len(matrix)
     if size % 2:
-        values, vectors = _eigenvectors(np.pad(matrix, (0, 1)))
+        values, vectors = eigenvectors(np.pad(matrix, (0, 1)))
         kept = np.sort(np.argsort(np.abs(vectors[size]), kind="stable")[:size])
         return values[kept], vectors[:size, kept]
     matrix, vectors, order = matrix.copy(), np.eye(size), np.arange(size)

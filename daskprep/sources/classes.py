@@ -191,7 +191,7 @@ class ClassShare:
         The position of a row is its rank among all marked rows of its class, permuted by key and name of the class.
         """
         codes = self._encode_rows(table, mask)
-        order = _stable_order(codes, len(self.classes))
+        order = stable_order(codes, len(self.classes))
         counts = np.bincount(codes, minlength=len(self.classes))
         first = np.cumsum(counts) - counts
         ranks = np.arange(codes.size)
@@ -219,7 +219,7 @@ class ClassShare:
         return known
 
 
-def _stable_order(codes: Integers, classes: int) -> Integers:
+def stable_order(codes: Integers, classes: int) -> Integers:
     """Return the stable argsort of codes below `classes`, by sorts of 16 bits."""
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     if classes > 0x10000:

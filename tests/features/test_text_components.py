@@ -24,7 +24,7 @@ from sklearn.pipeline import make_pipeline
 import daskprep as dp
 from daskprep.columns.summaries import DistinctTexts
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
-from daskprep.features.directions import _eigenvectors, leading_directions
+from daskprep.features.directions import eigenvectors, leading_directions
 from daskprep.serving import Encoder
 from tests.arrow_columns import encode_columns
 
@@ -262,6 +262,6 @@ def test_directions_are_singular_vectors():
 def test_eigenvectors_of_a_symmetric_matrix(size):
     table = np.random.default_rng(size).normal(size=(size, size))
     table += table.T
-    values, vectors = _eigenvectors(table)
+    values, vectors = eigenvectors(table)
     np.testing.assert_allclose(values, np.linalg.eigvalsh(table)[::-1], atol=1e-8)
     np.testing.assert_allclose(vectors @ np.diag(values) @ vectors.T, table, atol=1e-8)

@@ -18,7 +18,6 @@ from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.sources.classes import (
     ClassCounts,
     OrderedCounts,
-    _stable_order,
     class_quotas,
     count_classes,
     encode_classes,
@@ -28,6 +27,7 @@ from daskprep.sources.classes import (
     rejected_rows_error,
     share_classes,
     show_classes,
+    stable_order,
 )
 from tests.sizes import sized
 
@@ -224,7 +224,7 @@ def test_stable_order_keeps_row_order_per_class(classes):
     codes = np.random.default_rng(0).integers(0, classes, 2_000).repeat(2)
     codes[[0, 100, 200]] = classes - 1
     expected = sorted(range(codes.size), key=codes.tolist().__getitem__)
-    assert _stable_order(codes, classes).tolist() == expected
+    assert stable_order(codes, classes).tolist() == expected
 
 
 def test_share_classes_without_partitions():

@@ -489,8 +489,8 @@ def test_rows_cached_individually_use_no_slots_and_close_files(photos, tmp_path,
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
-def test_blocks_cached_without_unnamed_files_equal_grown_blocks(train, tmp_path, photos, monkeypatch):
-    monkeypatch.setattr("daskprep.storage.local_files._OPEN_FILES", "/no/such/folder")
+def test_blocks_cached_without_unnamed_files_equal_grown_blocks(train, tmp_path, photos, sizes):
+    sizes(open_files="/no/such/folder")
     other = write(tmp_path / "whole.dp", photos, mode="lazy_cached")["train"]
     for split in (train, other):
         list(split.loader(48, expand=False))

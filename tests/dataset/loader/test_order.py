@@ -369,4 +369,6 @@ def test_orders_of_large_blocks_are_not_cached():
     for block in range(5):
         alone = permute(np.arange(10_000), 10_000, make_key(1, "rows", 0, block))
         np.testing.assert_array_equal(blocks.row_order(block), alone)
-    assert not blocks._permutations
+        assert blocks.row_order(block) is not blocks.row_order(block)
+    small = make_blocks([10] * 5, 10, seed=1, epoch=0)
+    assert small.row_order(3) is small.row_order(3)
