@@ -96,6 +96,7 @@ class _BinaryHead(_Head):
     """Binary cross entropy of the score of True."""
 
     def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
+        """Return the cross entropy of each row, by any class weights."""
         scores = self.scores(hidden)
         labels = target.reshape(-1).to(scores.dtype)
         losses = F.binary_cross_entropy_with_logits(scores, labels, reduction="none")

@@ -111,10 +111,7 @@ class OutputDecoder(ABC):
 
     @abstractmethod
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return columns by suffix for a slice of a batch.
-
-        `first_row` is the position of its first row in the batch, for error messages.
-        """
+        """Return columns by suffix for a slice of a batch from `first_row` on, which is for errors."""
 
     def to_probabilities(
         self, outputs: np.ndarray, options: PredictionOptions, first_row: int, *, exclusive: bool
@@ -387,10 +384,7 @@ _DECODERS: dict[str, type[OutputDecoder]] = {
 
 
 def create_decoder(name: str, feature: Mapping[str, Any]) -> OutputDecoder:
-    """Return the decoder of the outputs for a target.
-
-    `feature` has the target's type, parameters and learned state, as in the saved JSON.
-    """
+    """Return the decoder for a target by its saved JSON; for types without one, its methods raise ConfigError."""
     kind = feature["type"]
     if kind == "number" and feature["params"].get("encoding") == "bins":
         return BinDecoder(name, kind, feature["params"], feature["learned"])

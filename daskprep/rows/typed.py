@@ -82,10 +82,7 @@ def _as_declared(value: Any, annotation: Any) -> Any:
 
 @functools.cache
 def _fields_of(declared: type[Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the annotation and default of each field.
-
-    If only a type checker imports an annotation, all are Any or tuples.
-    """
+    """Return annotation and default of each field; Any or tuples if only a type checker imports one."""
     fields = dataclasses.fields(declared)
     try:
         hints = typing.get_type_hints(declared, include_extras=True)

@@ -177,6 +177,7 @@ def _is_exact(kind: pa.DataType) -> bool:
 
 
 def _common_decimal(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return a decimal with all digits of both, None beyond 76."""
     # Arrow's own rule reserves too few digits for integers, and its cast then fails.
     (left_digits, scale), (right_digits, right_scale) = _max_digits(left), _max_digits(right)
     scale = max(scale, right_scale)

@@ -367,6 +367,7 @@ class Cells:
             ) from error
 
     def _convert(self, missing: np.ndarray) -> pa.Array:
+        """Return the cells as Arrow by their kind; ColumnError for a refused one."""
         if self.kind == "missing":
             return pa.nulls(len(self.values))
         if self.kind == "refused":

@@ -163,6 +163,7 @@ class BatchFragment(FileFragment):
     casts: tuple[tuple[str, pa.DataType], ...]
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return columns of batches, cast; ConfigError if the file has other rows."""
         table = self.read_batches(columns)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
@@ -185,6 +186,7 @@ class FeatherFragment(BatchFragment):
     kind: ClassVar[str] = "Arrow IPC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
+        """Return columns of the batches; without any, the cheapest for its rows."""
         with self.file.open() as handle:
             schema = _open_reader(handle, None).schema
             fields = [schema.names.index(name) for name in columns] or _cheapest_column(schema)
@@ -270,6 +272,7 @@ class OrcFragment(BatchFragment):
     kind: ClassVar[str] = "ORC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
+        """Return columns of the stripes; without any, the cheapest for its rows."""
         with self.file.open() as handle:
             orc = _open_orc(handle)
             names = columns or [orc.schema[i].name for i in _cheapest_column(orc.schema)]

@@ -122,6 +122,7 @@ def _iterate_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _is_memory_mapped(table: Any) -> bool:
+    """Return whether all parts of a table are in files."""
     from datasets.table import MemoryMappedTable  # noqa: PLC0415 a dataset exists, so it is imported
 
     blocks = getattr(table, "blocks", None)

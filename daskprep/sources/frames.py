@@ -63,6 +63,7 @@ class PandasSource(Source):
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return a slice of columns, converted; ColumnError for a missing one."""
         self.require(columns)
         start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0

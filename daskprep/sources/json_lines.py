@@ -75,6 +75,7 @@ class JsonFragment(FileFragment):
     kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return columns, mixed ones as JSON; RejectedValueError for an invalid line."""
         if self.parsed is not None and self.parsed.exists():  # workers may not share the folder
             with pa.OSFile(str(self.parsed)) as file:
                 parsed_rows = pa.ipc.open_stream(file).read_all()

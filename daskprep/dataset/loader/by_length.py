@@ -185,6 +185,7 @@ class TokenSchedule(LengthSchedule):
         return self.blocks.rows if batches >= len(self) else self._dealt_before(int(self._starts[batches]))
 
     def _plan(self, batches: Integers) -> WindowPlan:
+        """Return the plan of batches, each of one or more parts."""
         counts = np.diff(self._starts)[batches]
         plan = super()._plan(self._parts(batches))
         return plan._replace(sizes=np.add.reduceat(plan.sizes, np.cumsum(counts) - counts))

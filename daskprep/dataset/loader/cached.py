@@ -222,6 +222,7 @@ class CachedBlocks(_WrappedBlocks):
                 cached_medium.cache.prepare()
 
     def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        """Replace a block's media by media that are read from the cache, or decoded and cached."""
         is_ours = block.number % self._sharers == self._sharer
         for cached in self._caches[split]:
             group = cached.medium.group

@@ -51,6 +51,7 @@ class MixSplit(Split):
 
     @cached_property
     def layout(self) -> Layout:
+        """The outputs, and the concatenated blocks of all sources."""
         layouts = [one.layout for one in self.joined]
         outputs = tuple(next(iter(self.sources.values())).output(name) for name in self.names)
         rows, block_rows = {self.name: sum(map(len, self.joined))}, max(one.block_rows for one in layouts)
@@ -220,6 +221,7 @@ class Mix(Loader):
             self._start_from(self._quotas.after(self._stop))
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
+        """Set the position after batches below `stop`; in a worker process, only their number."""
         if get_worker_info() is not None:
             self._first_batch = stop
         else:

@@ -184,6 +184,7 @@ class MixBlocks(EpochBlocks):
         return self.block_borders[source] + block
 
     def row_numbers(self, block_position: int) -> Integers:
+        """Return the permuted rows of a source's block, once for each epoch of its round."""
         source, turn, block = self._split_position(block_position)
         count, size = self.round_epochs[source], int(self.sizes[self.number_at(block_position)])
         epochs = range(turn * count, (turn + 1) * count)

@@ -216,6 +216,7 @@ class FileBlocks:
         return block
 
     def locate(self, plan: WindowPlan, blocks: Mapping[int, FileBlock]) -> LocatedRows:
+        """Return the row numbers of a window, and where their arrays are in the pool."""
         pool, counts = self._pool, plan.counts
         index = np.searchsorted(list(blocks), plan.blocks)
         slots, first_rows = (

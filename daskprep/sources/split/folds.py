@@ -122,6 +122,7 @@ class KFold(_FoldSplitter):
             raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
+        """Count groups, classes, times or rows, by which folds are made."""
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -288,6 +289,7 @@ class TimeSeriesSplit(_FoldSplitter, TimeSplitter):
             raise self._error("window", "longer than `gap`", 'For example, use `window="90 days", gap="7 days"`.')
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
+        """Return the plan; ColumnError for as few rows as folds."""
         order = TimeOrder.of(self, censuses, read_again)
         rows = order.rows
         if not rows:

@@ -197,6 +197,7 @@ class ClassAssignment:
     shares: tuple[float, float, float]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
+        """Return the split of each kept row by its rank in its class."""
         rows, classes, position = self.share.positions(table, keep)
         ends = np.cumsum(class_quotas(self.share.totals, self.shares)[0], axis=1)[classes]
         return scatter_splits(table, rows, split_positions(position, ends[:, TRAIN], ends[:, VALIDATION]))
