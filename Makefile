@@ -9,7 +9,7 @@ TEST_ARGS ?= -n 2 --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow mutation lint format types docs docs-check check bench peers clean
+.PHONY: help demo test slow mutation lint format types docs docs-check release check bench peers clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the re
 
 docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
 	$(BIN)/python -m pytest tests/repository/test_docs.py
+
+release: $(VENV)/.dev-extra ## build the wheel and the sdist, and try both in fresh environments
+	$(BIN)/python tests/release/run.py
 
 check: test slow lint types docs ## all that CI runs
 

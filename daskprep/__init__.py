@@ -50,7 +50,7 @@ if _typing.TYPE_CHECKING:
         TimeSeriesSplit,
     )
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "sources.balance": ("Oversample", "Undersample"),

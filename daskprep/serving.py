@@ -28,6 +28,7 @@ from daskprep.errors import (
 from daskprep.rows import make_row_encoder, saved
 from daskprep.rows.base import COUNTED, MISSING, Arrays, CellReport, RowEncoder, RowMappings, count_lock, json_number
 from daskprep.rows.cells import is_missing, text_of
+from daskprep.rows.metrics import prometheus_text
 from daskprep.rows.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.rows.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
 
@@ -354,6 +355,21 @@ class Encoder:
         """
         rows = {**dict.fromkeys(self._inputs, self._rows), **dict.fromkeys(self._targets, self._target_rows)}
         return {name: {"rows": rows[name], **one.seen} for name, one in {**self._inputs, **self._targets}.items()}
+
+    def to_prometheus(self) -> str:
+        """Return `seen` in the text format of Prometheus, as the counter ``daskprep_cells_total``.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> encoder = Encoder(dp.Preprocessor({"size": "number"}).fit(pd.DataFrame({"size": [1, 2]})).to_dict())
+        >>> _ = encoder.encode({"size": 300})
+        >>> print(encoder.to_prometheus().splitlines()[-1])
+        daskprep_cells_total{feature="size",kind="out_of_range"} 1
+        """
+        counts = [({"feature": name, "kind": kind}, n) for name, one in self.seen.items() for kind, n in one.items()]
+        return prometheus_text("daskprep_cells_total", "counter", "Cells of requests, by feature and kind.", counts)
 
     def predictions(
         self,

@@ -28,6 +28,7 @@ from daskprep.features.media import MediaFeature
 from daskprep.passes.losses import count_left_out, tabulate_losses
 from daskprep.passes.state import METADATA, mark_received_paths, restore, state_from_files
 from daskprep.rows.base import MISSING
+from daskprep.rows.metrics import prometheus_text
 from daskprep.rows.saved import parse_state, read_targets
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX
@@ -278,6 +279,13 @@ class StoredDataset:
         rows = self.layout.rows
         left_out = count_left_out(self.features, self.rejects(), sum(rows.values()))
         return tabulate_losses(self.features, self.learned, counts, rows, left_out)
+
+    def to_prometheus(self) -> str:
+        """Return `losses` in the text format of Prometheus, as the gauge ``daskprep_lost_cells``."""
+        table = self.losses()
+        rows = [] if table is None else table[["feature", "split", "cause", "cells"]].itertuples(index=False)
+        samples = [({"feature": name, "split": split, "cause": cause}, cells) for name, split, cause, cells in rows]
+        return prometheus_text("daskprep_lost_cells", "gauge", "Cells whose encoding lacks information.", samples)
 
     @cached_property
     def layout(self) -> Layout:

@@ -3,7 +3,7 @@
     python examples/multimodal/train.py
 
 It creates its own data in a temporary folder, and needs no network. Lightning is in an extra:
-pip install "daskprep[lightning]".
+pip install ".[lightning]".
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def train(dataset: dp.Dataset, folder: Path) -> None:
 def main() -> None:
     """Write a dataset whose media are decoded while loading and cached, and train on it."""
     if importlib.util.find_spec("lightning") is None:
-        print('this example needs Lightning: pip install "daskprep[lightning]"')
+        print('this example needs Lightning: pip install ".[lightning]"')
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

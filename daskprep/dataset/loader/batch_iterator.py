@@ -21,6 +21,7 @@ from daskprep.dataset.loader.order import Schedule
 from daskprep.dataset.loader.pipeline import Pipeline, RowTally, verify_tally
 from daskprep.dataset.options import SharedOptions, check_count, check_seed
 from daskprep.errors import ConfigError, FormatVersionError
+from daskprep.rows.metrics import prometheus_text
 
 _MAX_OUTPUTS = 40  # in the HTML representation
 # Classes of accelerate and transformers that distribute the batches of an IterableDataset over ranks.
@@ -314,6 +315,11 @@ class BatchIterator(IterableDataset[Any]):
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
         return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
+
+    def to_prometheus(self) -> str:
+        """Return `stats` in the text format of Prometheus, as the gauge ``daskprep_loader`` with the rank."""
+        samples = [({"name": name, "rank": self.rank}, value) for name, value in self.stats().items()]
+        return prometheus_text("daskprep_loader", "gauge", "Seconds and counts of the last iteration.", samples)
 
     def _card(self, title: str, order: str, outputs: list[str], **more: str) -> Markup:
         """Return a card of the settings as HTML."""
