@@ -262,7 +262,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return self._wrap_output(table, frame)
 
     def _check_sparse(self, source: Source) -> None:
-        """Raise ConfigError if a table cannot be sparse."""
+        """Raise ConfigError for `sparse_output` with lazy data or `set_output`."""
         check_flags(sparse_output=self.sparse_output)
         if self.sparse_output and (not source.in_memory or self._output_container != "default"):
             raise ConfigError(

@@ -525,8 +525,8 @@ def only_where(mask: pa.Array, values: pa.Array) -> pa.Array:
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
     """Parse rows of numbers, by default between white space, as lists of float32.
 
-    "nan" and an empty field between two separators become NaN. A row with any other text is null; a row without numbers
-    is empty.
+    "nan" and an empty field between two separators become NaN. Rows with other text are null; rows without numbers are
+    empty.
     """
     text = pc.utf8_trim_whitespace(column)
     lists = pc.ascii_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)

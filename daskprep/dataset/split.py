@@ -356,8 +356,8 @@ class Split(SplitMethods):
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
         """Return an Arrow stream of encoded rows, one batch per block.
 
-        Arrays are lists of a fixed size. None: "row_id" and all outputs. Libraries that read `__arrow_c_stream__`, such
-        as polars, accept the split.
+        Arrays are lists of a fixed size. None: "row_id" and all outputs. Readers of `__arrow_c_stream__`, such as
+        polars, accept the split.
         """
         outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._select_outputs(columns)
         schema = pa.schema(

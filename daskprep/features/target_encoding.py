@@ -65,8 +65,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
     def values_of(self, encoded: np.ndarray, others: int) -> Integers:
         """Return values that may have no training rows but `encoded`.
 
-        Rows are encoded by all training rows, or those outside their fold. Rare values share encodings, and may be
-        returned, too.
+        Rows are encoded by all training rows, or those outside their fold. Rare values may be returned, too.
         """
         present, counts = np.unique(encoded.reshape(len(encoded), -1)[:, 0], return_counts=True)
         possible = np.sort(self.encodings[..., 0], axis=0)

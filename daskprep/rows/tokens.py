@@ -403,6 +403,7 @@ class TextRowEncoder(RowEncoder):
         return [level.read_fill(fills[output[1:]]) for output, level in self.levels.items()]
 
     def to_arrays(self, values: Sequence[list[list[int]]]) -> Arrays:
+        """Return the ids of both levels by "_word" and "_char"."""
         result: Arrays = {}
         for index, level in enumerate(self.levels.values()):
             result |= level.to_arrays([rows[index] for rows in values])

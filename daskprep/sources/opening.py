@@ -302,8 +302,7 @@ def as_source(
     columns : iterable of str, optional
         The columns that will be read. Others may then have any type, and do not count towards `partition_bytes`.
     partition_bytes : int
-        Maximum bytes of a partition in memory, 2/5 for a stream, unless a row group or record is larger. Not for
-        frames.
+        Maximum bytes of a partition in memory, 2/5 for a stream, unless a row group or record is larger.
     partitions : int, optional
         Minimum number of partitions of files and Hugging Face datasets.
     scratch : str or path, optional

@@ -24,8 +24,7 @@ def cached_vectors(
 ) -> np.ndarray:
     """Return a row of `size` float32 for each distinct value, from the file at `path`.
 
-    ``compute(values)`` returns the rows of at most 512 values that it does not have, and they are stored. Or
-    StorageError.
+    ``compute(values)`` returns the rows of at most 512 values that it lacks; they are stored. Or StorageError.
     """
     out = np.empty((len(values), size), np.float32)
     try:

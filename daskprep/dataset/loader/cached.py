@@ -174,6 +174,7 @@ class _WrappedBlocks:
     _split: Split
 
     def load(self, schedule: Schedule, block_position: int, need: Need) -> ResidentBlock | None:
+        """Return the other source's block, changed; None if it has none yet."""
         if (block := self._source.load(schedule, block_position, need)) is not None:
             self._add(block, *self._split.locate_block(block.number))
         return block

@@ -503,7 +503,7 @@ class Loader(BatchIterator):
 
     @property
     def _grouping(self) -> list[Any] | None:
-        """The options on which the order of rows by length depends."""
+        """The options for the order by length; None without it."""
         if self.group_by_length is None:
             return None
         tokens = [self.batch_tokens, self._trimming.multiple] if self._trimming and self.batch_tokens else []

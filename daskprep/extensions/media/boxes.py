@@ -155,6 +155,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return pa.StructArray.from_arrays(parts, ["numbers", *_HEADER], mask=lists.is_null())
 
     def summarize(self, parsed: pa.Array) -> RegionCounts:
+        """Count the regions of rows, and the rows that EXIF turns."""
         present = parsed.drop_null()
         lengths = np.diff(list_offsets(pc.struct_field(present, "numbers"))) // self._cell_numbers
         turned = int(((pc.struct_field(present, "orientation").to_numpy() > 1) & (lengths > 0)).sum())
