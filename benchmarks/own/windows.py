@@ -1,4 +1,4 @@
-"""Seconds and peak memory of a write of windows over the past rows of many groups, each size in a fresh process.
+"""CPU seconds and peak memory of a write of windows over the past rows of many groups, each size in a fresh process.
 
     python -m benchmarks.own.windows [--rows 1000000 10000000]
 
@@ -11,7 +11,6 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import daskprep as dp
-from benchmarks.peers.common import peak_memory_mb
+from benchmarks.peers.common import own_cpu_s, peak_memory_mb
 
 FILE_ROWS = 500_000
 FEATURES = {
@@ -50,12 +49,12 @@ def main() -> None:
     warnings.simplefilter("ignore")  # windows at the start of a group are incomplete
     if arguments.one:
         kind, folder = arguments.one
-        start = time.perf_counter()
+        start = own_cpu_s()
         prep = dp.Preprocessor(FEATURES[kind], split=None)
         prep.fit_write(folder, Path(folder).with_suffix(f".{kind}"), progress=False)
-        print(f"{time.perf_counter() - start:.1f} | {peak_memory_mb():.0f}")
+        print(f"{own_cpu_s() - start:.1f} | {peak_memory_mb():.0f}")
         return
-    print("| type | rows | groups | seconds | peak memory, MB |\n|---|---|---|---|---|")
+    print("| type | rows | groups | CPU seconds | peak memory, MB |\n|---|---|---|---|---|")
     for rows in arguments.rows:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "rows"

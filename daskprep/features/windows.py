@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,11 +13,13 @@ import pyarrow as pa
 from daskprep.columns.display import format_count
 from daskprep.columns.kernels import valid_mask
 from daskprep.columns.permutation import Integers
+from daskprep.columns.summaries.token_counts import shard_numbers
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract
 from daskprep.features.missing import NeighbourImputer
 from daskprep.sources.cells import as_text
 from daskprep.sources.split.times import SeriesOrder, read_times
+from daskprep.storage.checkpoint import checkpointable
 
 FIELDS = ["value", "group", "time"]
 
@@ -31,18 +33,42 @@ class Reach(NamedTuple):
     fills: bool = False  # whether missing values are filled from the nearest present rows
 
 
+@checkpointable
 @dataclass(frozen=True)
 class WindowBorder:
     """The rows of one partition that windows of other partitions may have."""
 
-    groups: pa.Array  # names of all groups of the partition
+    groups: pa.Array  # names of groups
+    positions: Integers  # where the partition has each group: a share has some of them
     values: pa.Array  # in order, by group
-    codes: Integers  # positions of their groups
+    codes: Integers  # indices of their groups
     times: Integers  # empty if windows need none
     extent: Integers  # first and last time of each group; empty without times
-    order: SeriesOrder | None  # of the times
+    late: int  # number of rows that are earlier than the row before them in their group
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (self.groups, self.positions, self.values, self.codes, self.times, self.extent)
+        return sum(one.nbytes for one in arrays)
+
+    def split(self, shares: Sequence[range]) -> Iterator[WindowBorder]:
+        """Yield the rows of the groups of each share."""
+        numbers = share_numbers(self.groups, shares)
+        of_rows = numbers[self.codes]
+        for number in range(len(shares)):
+            chosen, rows = np.flatnonzero(numbers == number), np.flatnonzero(of_rows == number)
+            yield WindowBorder(
+                self.groups.take(pa.array(chosen)),
+                self.positions[chosen],
+                self.values.take(pa.array(rows)),
+                np.searchsorted(chosen, self.codes[rows]),
+                self.times[rows] if len(self.times) else self.times,
+                self.extent[chosen] if len(self.extent) else self.extent,
+                0 if number else self.late,
+            )
 
 
+@checkpointable
 class OuterRows(NamedTuple):
     """Rows of other partitions that windows of a partition have."""
 
@@ -107,11 +133,11 @@ class WindowImputer(NeighbourImputer):
         """Return the rows of each group that windows of other partitions may have."""
         codes, groups = self._codes_of(parsed)
         values, times = self.values_of(parsed, learned), self._times_of(parsed)
-        order, extent = None, np.empty((0, 2), np.int64)
+        late, extent = 0, np.empty((0, 2), np.int64)
         if len(times):
             in_group = codes >= 0
             order = SeriesOrder.of(times[in_group], codes[in_group], groups)
-            extent = order.ends
+            late, extent = order.late, order.ends
         rows = np.flatnonzero(self.mask_used(values) & (codes >= 0))
         rows = rows[np.argsort(codes[rows], kind="stable")]
         firsts, ends = (np.searchsorted(codes[rows], np.arange(len(groups)), side=side) for side in ("left", "right"))
@@ -124,17 +150,30 @@ class WindowImputer(NeighbourImputer):
             kept[expand_ranges(*self._nearest(own, firsts, ends, extent[:, :1], present, ahead=True))] = True
         rows = rows[kept]
         kept_times = times[rows] if self.uses_times else times[:0]
-        return WindowBorder(groups, values.take(pa.array(rows)), codes[rows], kept_times, extent, order)
+        numbers = np.arange(len(groups))
+        return WindowBorder(groups, numbers, values.take(pa.array(rows)), codes[rows], kept_times, extent, late)
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
         """Return for each partition the rows of other partitions, or of `with_history`, that its windows have."""
         borders = [*self._before, *borders]
-        orders = [border.order for border in borders if border.order is not None]
-        if orders and (late := SeriesOrder.count_late(orders)):
+        self.check_order(self.count_late(borders))
+        return list(self.outer_rows(borders))
+
+    def count_late(self, borders: Sequence[WindowBorder]) -> int:
+        """Return the number of rows that are earlier than the row before them in their group."""
+        orders = [SeriesOrder(border.late, border.groups, border.extent) for border in borders if len(border.extent)]
+        return SeriesOrder.count_late(orders) if orders else 0
+
+    def check_order(self, late: int) -> None:
+        """Raise ColumnError for rows that are late."""
+        if late:
             raise ColumnError(
                 f'the times of "{self._time}" go back at {format_count(late, "row")} within a group, so the '
                 "rows before a row are not its past: sort the data by time first"
             )
+
+    def outer_rows(self, borders: Sequence[WindowBorder]) -> Iterator[OuterRows]:
+        """Yield the rows of other partitions for each partition; `with_history` has the first borders."""
         names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
         known = np.split(
             names.indices.to_numpy().astype(np.int64), np.cumsum([len(border.groups) for border in borders])[:-1]
@@ -145,7 +184,6 @@ class WindowImputer(NeighbourImputer):
         keys, rows = (codes * len(borders) + parts)[order], (codes[order], _concat(borders, "times", order))
         values = pa.concat_arrays([border.values for border in borders]).take(pa.array(order))
         present = self.mask_present(values) if self._reach.fills else None
-        border_values = []
         for part, groups in list(enumerate(known))[len(self._before) :]:
             # Sorted positions take a fraction of the time, since their neighbors are in the processor's cache.
             by_code, bounds = np.argsort(groups), np.empty((4, len(groups)), np.int64)
@@ -161,8 +199,8 @@ class WindowImputer(NeighbourImputer):
             owners = [np.repeat(np.arange(len(one)) % max(len(groups), 1), ends - one) for one, ends in (before, after)]
             both = np.concatenate(taken)
             times = rows[1][both] if len(rows[1]) else rows[1]
-            border_values.append(OuterRows(values.take(pa.array(both)), np.concatenate(owners), times, len(taken[0])))
-        return border_values
+            positions = borders[part].positions[np.concatenate(owners)]
+            yield OuterRows(values.take(pa.array(both)), positions, times, len(taken[0]))
 
     def complete(self, parsed: pa.Array, border_value: OuterRows | None, learned: Any = None) -> pa.Array:
         """Return the window of each row."""
@@ -197,6 +235,21 @@ class WindowImputer(NeighbourImputer):
             parsed,
             learned,
         )
+
+    def complete_shares(
+        self, parsed: pa.Array, shares: Sequence[range], read: Callable[[int], OuterRows], learned: Any
+    ) -> pa.Array:
+        """Return the window of each row; ``read(number)`` returns the rows of a share of the groups."""
+        codes, groups = self._codes_of(parsed)
+        numbers = share_numbers(groups, shares)
+        of_rows = np.append(numbers, 0)[codes]
+        completed, order = [], np.argsort(of_rows, kind="stable")
+        for number, rows in enumerate(np.split(order, np.cumsum(np.bincount(of_rows, minlength=len(shares)))[:-1])):
+            if len(rows):
+                outer, chosen = read(number), np.flatnonzero(numbers == number)
+                outer = outer._replace(codes=np.searchsorted(chosen, outer.codes))
+                completed.append(self.complete(parsed.take(pa.array(rows)), outer, learned))
+        return pa.concat_arrays(completed).take(pa.array(np.argsort(order)))
 
     def _codes_of(self, parsed: pa.Array) -> tuple[Integers, pa.Array]:
         """Return the position of each row's group among the distinct groups, -1 without one, and their names."""
@@ -247,6 +300,13 @@ class WindowImputer(NeighbourImputer):
         exists = fillers >= begins
         firsts = np.where(exists, fillers, located)
         return np.concatenate([firsts, near[0]]), np.concatenate([firsts + exists, near[1]])
+
+
+def share_numbers(groups: pa.Array, shares: Sequence[range]) -> Integers:
+    """Return the position of the range of shards that has each group."""
+    stops = [one.stop for one in shares]
+    numbers: Integers = np.searchsorted(stops, shard_numbers(groups.fill_null("")), side="right")
+    return numbers
 
 
 def locate(codes: Integers, times: Integers, groups: Integers, at: Integers) -> Integers:

@@ -17,6 +17,7 @@ from daskprep.columns.parametrized import is_integer, to_json_value
 from daskprep.errors import ConfigError
 from daskprep.features.base import Contract, find_dropped_rows, may_drop_rows
 from daskprep.features.checking import column_error_context
+from daskprep.passes.borders import BorderFiles
 from daskprep.passes.contexts import ContextPlan, assignment_columns, exchange_borders
 from daskprep.passes.engine import PartitionReader, Pass, run_pass
 from daskprep.passes.fitting import bind_features
@@ -35,6 +36,7 @@ from daskprep.sources.opening import SPLIT, get_splits, select_rows
 from daskprep.sources.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.sources.split.folds import PeriodAssignment
 from daskprep.sources.split.rows import RandomAssignment, sample_rows
+from daskprep.storage.files import Folder
 
 DroppedCells = tuple[pa.Array, np.ndarray]
 """The cells of a feature, and a mask of those that drop their row."""
@@ -73,19 +75,24 @@ class Assignment:
         plan = ContextPlan(select_dropping_features(self.features), self.split, cross_fitted)
         return self.add_repeats(reader, plan.make_contexts(reader))
 
-    def add_repeats(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
+    def add_repeats(
+        self, reader: PartitionReader, contexts: list[PartitionContext], scratch: Folder | None = None
+    ) -> list[PartitionContext]:
         """Return contexts with the borders of windows that drop rows, and the repeats that the balance plans.
 
-        Each takes a pass, if there are such windows or a balance; in this order.
+        Each takes a pass, if there are such windows or a balance; in this order. Large borders are in files below
+        `scratch`.
         """
         if windows := self._dropping_windows:
+            files = None if scratch is None else BorderFiles.of(reader.source, scratch / "dropping")
 
             def collect(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, Any]:
                 splits = None if self.split is None else self._find_dropped(context, parsed, table)[0]
-                return collect_borders(windows, parsed, self.learned, splits)
+                borders = collect_borders(windows, parsed, self.learned, splits)
+                return borders if files is None else files.save(context.number, borders)
 
             work = Pass("census", collect, {**self.dropping, **windows}, self.columns)
-            contexts = exchange_borders(windows, run_pass(reader, work, contexts), contexts)
+            contexts = exchange_borders(windows, run_pass(reader, work, contexts), contexts, files)
         if (balance := self.balance) is None:
             return contexts
 
@@ -101,28 +108,32 @@ class Assignment:
         contexts: Sequence[PartitionContext],
         border_features: Mapping[str, Contract] | None = None,
         store_rejects: RejectWriter | None = None,
+        scratch: Folder | None = None,
     ) -> tuple[list[PartitionContext], list[PartitionCensus]]:
         """Return the contexts, and the counts of rows by split.
 
         The contexts also get the border values from other partitions for `border_features`, which impute across
-        partitions. ``store_rejects(context, parsed, splits, repeats, dropped)`` is called in the task of each
-        partition, and counts have its result; `dropped` has cells and a mask of dropped rows by feature.
+        partitions; large borders are in files in `scratch`. ``store_rejects(context, parsed, splits, repeats,
+        dropped)`` is called in the task of each partition, and counts have its result; `dropped` has cells and a mask
+        of dropped rows by feature.
         """
         windows = self._dropping_windows  # contexts have their borders
         border_features = {name: one for name, one in (border_features or {}).items() if name not in windows}
+        files = None if scratch is None else BorderFiles.of(reader.source, scratch)
 
         def count(context: PartitionContext, parsed: Parsed, table: pa.Table) -> PartitionCensus:
             splits, dropped = self._find_dropped(context, parsed, table)
             repeats = self._repeats(context, table, splits)
             rejects = 0 if store_rejects is None else store_rejects(context, parsed, splits, repeats, dropped)
             borders = collect_borders(border_features, parsed, self.learned, None if self.split is None else splits)
+            borders = borders if files is None else files.save(context.number, borders)
             left_out = int(np.count_nonzero(splits == DROPPED))
             counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
             return PartitionCensus(len(splits), borders, None, counts, rejects, left_out)
 
         work = Pass("count", count, {**self.dropping, **border_features}, self.columns)
         census = run_pass(reader, work, contexts)
-        return exchange_borders(border_features, [partition.borders for partition in census], contexts), census
+        return exchange_borders(border_features, [partition.borders for partition in census], contexts, files), census
 
     def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
         """Return the arrays "split" (uint8) and "repeats" (int64).

@@ -23,6 +23,8 @@ import pyarrow as pa
 from daskprep.features.base import Contract, cross_fit_folds, drops_missing
 from daskprep.features.checking import column_error_context
 from daskprep.features.missing import NeighbourImputer
+from daskprep.features.windows import WindowImputer
+from daskprep.passes.borders import BorderFiles
 from daskprep.passes.engine import PartitionReader, Pass, begin_stage, run_pass
 from daskprep.passes.table import (
     CompletedColumn,
@@ -185,12 +187,16 @@ def exchange_borders(
     features: Mapping[str, Contract],
     borders: Sequence[Mapping[str, Any]],
     contexts: Sequence[PartitionContext] | None = None,
+    files: BorderFiles | None = None,
 ) -> list[PartitionContext]:
-    """Return contexts (None: new ones) with the values that imputers compute from all partitions' borders."""
+    """Return contexts (None: new ones) with the values that imputers compute from all partitions' borders.
+
+    Large borders of windows are in `files`.
+    """
     contexts = [*map(PartitionContext, range(len(borders)))] if contexts is None else contexts
     border_values = {
-        name: _compute_border_values_by_split(imputer, [partition_borders[name] for partition_borders in borders])
-        for name, feature in features.items()
+        name: _compute_border_values_by_split(imputer, [one[name] for one in borders], files, str(number))
+        for number, (name, feature) in enumerate(features.items())
         if borders and name in borders[0] and (imputer := feature.imputer) is not None
     }
     if not border_values:
@@ -204,12 +210,19 @@ def exchange_borders(
     ]
 
 
-def _compute_border_values_by_split(imputer: NeighbourImputer, borders: Sequence[Any]) -> Sequence[Any]:
+def _compute_border_values_by_split(
+    imputer: NeighbourImputer, borders: Sequence[Any], files: BorderFiles | None, label: str
+) -> Sequence[Any]:
     """Return the border values of each partition."""
-    if not (imputer.per_split and isinstance(borders[0], dict)):
-        return imputer.compute_border_values(borders)
-    by_split = [imputer.compute_border_values([border[code] for border in borders]) for code in borders[0]]
-    return [dict(zip(borders[0], values, strict=True)) for values in zip(*by_split, strict=True)]
+    if imputer.per_split and isinstance(borders[0], dict):
+        by_split = [
+            _compute_border_values_by_split(imputer, [border[code] for border in borders], files, f"{label}-{code}")
+            for code in borders[0]
+        ]
+        return [dict(zip(borders[0], values, strict=True)) for values in zip(*by_split, strict=True)]
+    if files is not None and isinstance(imputer, WindowImputer) and any(isinstance(one, list) for one in borders):
+        return files.exchange(label, imputer, borders)
+    return imputer.compute_border_values(borders)
 
 
 def add_fold_numbers(

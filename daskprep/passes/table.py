@@ -30,6 +30,8 @@ from daskprep.features.checking import (
     encode_fill_value,
 )
 from daskprep.features.missing import NeighbourImputer
+from daskprep.features.windows import WindowImputer
+from daskprep.passes.borders import SavedRows
 from daskprep.rows.base import MISSING, strip_null_values
 from daskprep.rows.cells import is_missing
 from daskprep.sources.arrow_types import cell_type
@@ -241,14 +243,14 @@ def complete_column(
     imputer: NeighbourImputer, known: pa.Array, border_value: Any, learned: Any, splits: np.ndarray | None
 ) -> pa.Array:
     """Return the cells with missing ones imputed, by split if needed."""
+    if isinstance(border_value, SavedRows) and isinstance(imputer, WindowImputer) and len(known):
+        return imputer.complete_shares(known, border_value.shares, border_value.read, learned)
     if splits is None or not len(splits) or not (imputer.per_split and isinstance(border_value, dict)):
         return imputer.complete(known, border_value, learned)
-    completed = [
-        imputer.complete(imputer.hide(known, _mask_hidden(imputer, splits, code)), border_value[code], learned).filter(
-            splits == code
-        )
-        for code in sorted(set(splits.tolist()))
-    ]
+    completed = []
+    for code in sorted(set(splits.tolist())):
+        hidden = imputer.hide(known, _mask_hidden(imputer, splits, code))
+        completed.append(complete_column(imputer, hidden, border_value[code], learned, None).filter(splits == code))
     order = np.argsort(np.argsort(splits, kind="stable"), kind="stable")
     return pa.concat_arrays(completed).take(pa.array(order))
 

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.windows import WindowImputer
+from daskprep.passes import borders
 from daskprep.serving import Encoder
 
 STATISTICS = ["mean", "min", "max", "count", "last", "since"]
@@ -142,14 +144,17 @@ SPLITS = [dp.DatetimeSplit("at", (0.5, 0.2, 0.3)), dp.RandomSplit(), dp.TimeSeri
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 999), partitions=st.sampled_from([1, 7]), feature=features(), split=st.sampled_from(SPLITS),
-    across=st.sampled_from(["auto", True, False]),
+    across=st.sampled_from(["auto", True, False]), share_rows=st.sampled_from([8, 1_000]),
 )  # fmt: skip
-def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions, feature, split, across):
+def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions, feature, split, across, share_rows):
     frame = make_rows(seed, 50)
     feature.set_params(across_splits=across)
     prep = dp.Preprocessor({"w": feature}, split=split)
     path = tmp_path_factory.mktemp("windows") / "d.dp"
-    dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), path, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(borders, "SHARE_ROWS", share_rows)
+        patch.setattr(borders, "MEMORY_BYTES", 0)
+        dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), path, progress=False)
     codes = prep.assign(frame)["split"].astype(int)
     visible = {
         True: lambda row, other: True,
@@ -160,6 +165,42 @@ def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions
     for name in dataset:
         stored = dataset[name].read(["row_id", "w"])
         np.testing.assert_array_equal(stored["w"], expected[stored["row_id"]])
+
+
+@pytest.mark.filterwarnings("ignore:information is lost")
+def test_the_exchange_of_borders_holds_a_share_of_the_groups(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"shop": rng.integers(0, 400, 4_000), "load": rng.random(4_000), "item": rng.choice(["a", "b"], 4_000)}
+    )
+    features = {
+        "w": dp.Timeseries(column="load", group_by="shop", window_size=3),
+        "h": dp.History(column="item", by="shop", last=20),
+        "next": dp.Timeseries(column="load", group_by="shop", horizon=2, missing_value_strategy="drop_row"),
+    }
+    held, outer_rows = [], WindowImputer.outer_rows
+
+    def record(imputer, borders):
+        held.append(sum(len(border.codes) for border in borders))
+        for rows in outer_rows(imputer, borders):
+            held.append(len(rows.codes))
+            yield rows
+
+    monkeypatch.setattr(WindowImputer, "outer_rows", record)
+    for split in (None, dp.RandomSplit()):
+        stored = []
+        for share_rows in (1 << 20, 500):
+            monkeypatch.setattr(borders, "SHARE_ROWS", share_rows)
+            monkeypatch.setattr(borders, "MEMORY_BYTES", 0)
+            held.clear()
+            path = tmp_path / f"{share_rows}-{split}.dp"
+            prep = dp.Preprocessor(features, split=split)
+            prep.fit_write(dd.from_pandas(frame, npartitions=8), path, progress=False)
+            files = (file for file in path.rglob("*") if file.is_file() and "arrays.zarr" in file.parts)
+            stored.append({file.relative_to(path): file.read_bytes() for file in files})
+            assert max(held) > 2_000 if share_rows > 4_000 else max(held) < 1_000
+        assert stored[0] == stored[1]
+        assert stored[0]
 
 
 def test_statistics_equal_those_of_pandas():

@@ -197,7 +197,11 @@ class WriteJob:
         if self._stores_assignments or self._imputed_features or not is_counted:
             reader = self._parsed_rows(rows)
             contexts, census = assignment.count_partitions(
-                reader, assignment.add_repeats(reader, contexts), self._imputed_features, assign_splits
+                reader,
+                assignment.add_repeats(reader, contexts, self.scratch),
+                self._imputed_features,
+                assign_splits,
+                self.scratch,
             )
         if self._stores_assignments:  # encoding reads splits and repeats from scratch
             contexts = [replace(context, assignment=None, repeats=None) for context in contexts]
