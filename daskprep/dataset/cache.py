@@ -115,7 +115,7 @@ _CHUNK_FILE = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
 _BUFFER_BYTES = 1 << 18  # fits the cache of a core
 _MIN_ROW_BYTES = 4096  # smaller rows are not worth a system call each
 _MAX_TRIES = 10  # to write to a cache that other processes remove
-_MAX_MAPPED_BYTES = 1 << 29
+_MAX_MAPPED_BYTES = 1 << 31
 _MAX_CHUNK_OVERHEAD = 4096  # bytes of a chunk in addition to its rows
 _MAX_MAPPED_CHUNKS = 1 << 12  # Linux allows 65,530 mappings per process
 
@@ -452,7 +452,7 @@ class MappedChunks:
             return chunk if kept_stamp == stamp else None
 
     def add(self, stamp: Stamp, chunk: np.ndarray) -> None:
-        """Keep a chunk mapped in place of an older one of the file, unless 4,096 chunks or 512 MiB are exceeded."""
+        """Keep a chunk mapped in place of an older one of the file, unless 4,096 chunks or 2 GiB are exceeded."""
         with self._lock:
             _, before = self._chunks.pop(stamp[0], (stamp, None))
             self._nbytes -= 0 if before is None else before.nbytes

@@ -287,7 +287,7 @@ class BatchIterator(IterableDataset[Any]):
         for window, tensors in pipeline.transfer.move_windows(pipeline):
             if window.schedule is not schedule:
                 schedule, batches, tally, yielded = window.schedule, window.epoch, RowTally(), 0
-            for batch, batch_tally in builder(window, tensors, schedule.blocks.epoch):
+            for batch, batch_tally in builder(window, tensors, schedule.blocks.epoch, pipeline.arrays):
                 yielded += 1
                 tally.add(batch_tally)
                 self._audited = (schedule, batches[:yielded], tally)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 from daskprep.columns.permutation import Integers
-from daskprep.dataset.loader.groups import Group, to_device
+from daskprep.dataset.loader.groups import Group, ReusedArrays, to_device
 from daskprep.dataset.loader.lengths import Trimming
 from daskprep.dataset.loader.pipeline import RowTally, Window
 from daskprep.dataset.options import SharedOptions
@@ -144,9 +145,12 @@ class BatchBuilder:
     regions: Collection[str] = ()  # outputs of boxes and keypoints
 
     def __call__(
-        self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
+        self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int, arrays: ReusedArrays
     ) -> Iterator[tuple[Any, RowTally]]:
-        """Yield the batches of a window, each with the tally of its rows; `tensors` are the arrays of the window."""
+        """Yield the batches of a window, each with the tally of its rows.
+
+        `tensors` are the arrays of the window; large outputs are expanded into `arrays`.
+        """
         sizes = list(window.sizes)
         split = _split_as_numpy if self.batch_format.as_numpy and not self.augment else _split_rows
         columns: dict[str, Iterable[Any]] = {}
@@ -160,8 +164,11 @@ class BatchBuilder:
                 if self.trimming is not None and output.name in self.trimming.paddings:
                     columns |= self.trimming.split(output.name, column, sizes, expand)
                     continue
-                batches = split(column, sizes) if expand is None else _expand_batches(column, sizes, expand, split)
-                columns[output.name] = batches
+                columns[output.name] = (
+                    split(column, sizes)
+                    if expand is None
+                    else _expand_batches(output.name, column, sizes, expand, split, arrays)
+                )
         names = self.names if self.trimming is None else self.trimming.names(self.names)
         if self.source_ends is not None:
             # The row numbers of a mix continue to count in the next epoch of a source.
@@ -177,7 +184,9 @@ class BatchBuilder:
 
                 rows = window.rows[stop - size : stop]
                 batch = augment_batch(batch, rows, self.seed, epoch, self.augment, self.regions)
-                batch |= {name: self.expand[name](batch[name]) for name in self._augmented_names & self.expand.keys()}
+                for name in self._augmented_names & self.expand.keys():
+                    expand = self.expand[name]
+                    batch |= {name: next(_expand_batches(name, batch[name], [size], expand, _split_rows, arrays))}
             yield self.batch_format(batch), tally
 
     @property
@@ -186,16 +195,33 @@ class BatchBuilder:
 
 
 def _expand_batches(
-    column: torch.Tensor, sizes: list[int], expand: Expander, split: Splitter
-) -> Iterator[torch.Tensor | np.ndarray]:
-    """Yield the batches of `sizes` rows of a column, expanded; a call expands as many as fit in `_EXPANDED_BYTES`."""
-    count = 1
-    while sizes:
-        current_sizes, sizes = sizes[:count], sizes[count:]
-        rows = sum(current_sizes)
-        expanded, column = expand(column[:rows]), column[rows:]
-        count = max(1, _EXPANDED_BYTES * len(current_sizes) // max(1, expanded.nbytes))
-        yield from split(expanded, current_sizes)
+    name: str, column: torch.Tensor, sizes: list[int], expand: Expander, split: Splitter, arrays: ReusedArrays
+) -> Iterator[Any]:
+    """Yield the batches of `sizes` rows of a column, expanded in calls of up to `_EXPANDED_BYTES`.
+
+    A batch that takes more is expanded in parts, which stay in the cache of a core, to one of `arrays`.
+    """
+    row = expand(column[:1])
+    rows_at_once = max(1, _EXPANDED_BYTES // max(1, row.nbytes))
+    in_parts = row.device.type == "cpu" and row.layout == torch.strided and not _share_memory(row, column)
+    count = max(1, rows_at_once // max(sizes))
+    for start in range(0, len(sizes), count):
+        batch_sizes = sizes[start : start + count]
+        rows, column = column[: sum(batch_sizes)], column[sum(batch_sizes) :]
+        if len(rows) <= rows_at_once or not in_parts:
+            yield from split(expand(rows), batch_sizes)
+            continue
+        nbytes = row.nbytes * len(rows)
+        memory = torch.from_numpy(arrays.take(name, nbytes, functools.partial(np.empty, nbytes, np.uint8))[:nbytes])
+        expanded = memory.view(row.dtype).view(len(rows), *row.shape[1:])
+        for first in range(0, len(rows), rows_at_once):
+            part = slice(first, first + rows_at_once)
+            expanded[part].copy_(expand(rows[part]))
+        yield from split(expanded, batch_sizes)
+
+
+def _share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
 def _split_rows(column: torch.Tensor, sizes: list[int]) -> Sequence[torch.Tensor]:

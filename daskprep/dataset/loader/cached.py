@@ -28,7 +28,6 @@ from daskprep.features.media import MediaFeature
 from daskprep.storage import Folder, Output
 
 _REMOTE_THREADS = 32
-_LARGE_ROW_BYTES = 4096
 
 
 class CachedMedia(MediaRows):
@@ -61,7 +60,7 @@ class CachedMedia(MediaRows):
         cached_medium = self._cached_medium
         cached_rows = cached_medium.cache.read(self._number, self._buffer, cached_medium.mapped)
         if cached_rows is not None:
-            self._rows = cached_rows
+            self._rows = self.decoded = cached_rows
             self._done[:] = self._is_settled = True
             return
         with cached_medium.tolerate_full_disk():
@@ -81,8 +80,6 @@ class CachedMedia(MediaRows):
         if self._growing is not None:
             for row, target in zip(indices.tolist(), targets.tolist(), strict=True):
                 self._growing.read_into(row, out[target])
-        elif self._rows[:1].nbytes < _LARGE_ROW_BYTES:
-            out[targets] = self._rows[indices]
         else:
             # One by one, because a copy of a large row releases the GIL and needs no temporary array.
             for row, target in zip(indices.tolist(), targets.tolist(), strict=True):

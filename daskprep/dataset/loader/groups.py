@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -77,27 +77,32 @@ def group_outputs(outputs: Sequence[Output], cached: Collection[str] = ()) -> li
     return packed + [Group((output,), output.stores_cells and output.name in cached) for output in separate]
 
 
-class WindowArrays:
-    """Pool of arrays for windows, reused without references."""
+class ReusedArrays:
+    """Pool of arrays by key, reused without references: touching new memory costs more than a copy."""
 
-    def __init__(self, make: Callable[[], dict[Group, np.ndarray]]) -> None:
-        self._make = make
-        self._allocated: list[dict[Group, np.ndarray]] = []
+    def __init__(self) -> None:
+        self._arrays: dict[Hashable, list[np.ndarray]] = {}
         self._lock = threading.Lock()
 
     def trim(self, max_count: int) -> None:
-        """Discard arrays beyond `max_count` sets, which a consumer that kept its batches has caused."""
+        """Discard arrays beyond `max_count` for each key, which a consumer that kept its batches has caused."""
         with self._lock:
-            del self._allocated[max_count:]
+            for arrays in self._arrays.values():
+                del arrays[max_count:]
 
-    def take(self) -> dict[Group, np.ndarray]:
-        """Return unused or new arrays by group; they are in use while the returned dict or a slice of one exists."""
+    def take(self, key: Hashable, size: int, make: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return an unused array of at least `size` rows, or a new one in place of those that are too small.
+
+        It is in use while there are references to it or to a slice of it.
+        """
         with self._lock:
-            for arrays in self._allocated:
-                if all(sys.getrefcount(array) <= _OWN_REFERENCES for array in arrays.values()):
-                    return dict(arrays)
-            self._allocated.append(self._make())
-            return dict(self._allocated[-1])
+            arrays = self._arrays.setdefault(key, [])
+            for array in arrays:
+                if len(array) >= size and sys.getrefcount(array) <= _OWN_REFERENCES:
+                    return array
+            arrays[:] = [array for array in arrays if sys.getrefcount(array) > _OWN_REFERENCES]
+            arrays.append(make())
+            return arrays[-1]
 
 
 class Buffers:
@@ -116,8 +121,8 @@ class Buffers:
         self._buffers[type(buffer)] = (shape, buffer)
 
 
-# The reference count of an array that only a dict contains, as measured in a generator.
-_OWN_REFERENCES = next(sys.getrefcount(array) for array in {0: np.empty(1)}.values())
+# The reference count of an array that only a list contains, as measured in a generator.
+_OWN_REFERENCES = next(sys.getrefcount(array) for array in [np.empty(1)])
 Tensors = dict[Group, torch.Tensor]
 _SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 

@@ -251,7 +251,7 @@ class Loader(BatchIterator):
             layout.block_rows * (sum(group.resident_bytes for group in groups) + 8),  # with the order of rows
             self._read_batch_size * (sum(group.row_bytes for group in groups) + 8),
             layout.blocks(self.split.name),
-            self._count_threads(groups),
+            self._count_threads(groups, self._cache_policy.undecoded_names(self.split, groups)),
             self._blocks_per_stream * (1 if self.group_by_length is None else 2),
         )
 
@@ -468,7 +468,8 @@ class Loader(BatchIterator):
             size = max_prefetch_size(self.split, groups)
         if size == 0:
             return Settings(0, 0)
-        undecoded_names, threads = self._cache_policy.undecoded_names(self.split, groups), self._count_threads(groups)
+        undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
+        threads = self._count_threads(groups, undecoded_names)
         current = schedule.open_blocks
         if self._limit is not None:
             prefetch_bytes, window_bytes = self._limit.divide(self.streams)
@@ -483,9 +484,8 @@ class Loader(BatchIterator):
             blocks = min(blocks, _MAX_CELL_BLOCKS * current)
         return Settings(max(1, blocks), threads, decodes=bool(undecoded_names))
 
-    def _count_threads(self, groups: Sequence[Group]) -> int:
+    def _count_threads(self, groups: Sequence[Group], undecoded_names: Sequence[str]) -> int:
         """Return the threads: the option, or as many as reads and decoding use."""
-        undecoded_names = self._cache_policy.undecoded_names(self.split, groups)
         local = self.split.is_local or (not undecoded_names and self._cache_policy.has_all_copies(self.split, groups))
         decode_threads = self._cache_policy.threads(self.split, undecoded_names)
         return self.threads or max(Settings.threads_for(local=local), decode_threads)

@@ -58,6 +58,8 @@ class MediaRows:
 
     cells: CellArray | None = None  # encoded media; None: all rows are decoded, or the block is not loaded
     is_unfinished = False  # whether to call `finish` before the block is released
+    # All rows, in memory or mapped. None: `lookup` finds those that are decoded.
+    decoded: np.ndarray | None = None
     # None: the decoder of the output. Each of several joined datasets has a separate decoder, which reads only files
     # that this dataset may refer to.
     decoder: MediaDecoder | None = None
@@ -138,6 +140,12 @@ class Medium:
 
         Row i of `out` is row ``indices[i]`` of block ``blocks[block_indices[i]]``.
         """
+        arrays = [media.decoded for media in blocks]
+        if all(array is not None for array in arrays):
+            # One call for all rows, which needs no temporary array and releases the GIL for each copy.
+            pairs = zip(block_indices.tolist(), indices.tolist(), strict=True)
+            np.concatenate([arrays[block][row] for block, row in pairs], out=out.reshape(-1, *out.shape[2:]))
+            return DecodeStats()
         missing: dict[int, list[CellRows]] = {}  # by decoder
         for block_index, targets in group_by_block(block_indices):
             media = blocks[block_index]

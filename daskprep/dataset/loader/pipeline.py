@@ -18,7 +18,7 @@ import numpy as np
 
 from daskprep.columns.deferred.decoders import MediaDecoder
 from daskprep.columns.permutation import Integers
-from daskprep.dataset.loader.groups import Buffers, DeviceTransfer, Group, Tensors, WindowArrays
+from daskprep.dataset.loader.groups import Buffers, DeviceTransfer, Group, ReusedArrays, Tensors
 from daskprep.dataset.loader.media import DecodeStats, MediaRows, Medium, Times
 from daskprep.dataset.loader.order import Schedule
 from daskprep.dataset.loader.source import BlockSource, Need, ResidentBlock, gather
@@ -83,6 +83,7 @@ class Window:
     # To decode media: the blocks, and for each row the index of its block and its index in the block.
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
     tensors: Tensors = field(default_factory=dict)
+    stats: list[DecodeStats] = field(default_factory=list)  # of media that are gathered with the other rows
 
 
 BlockKey = tuple[int, int]
@@ -234,13 +235,11 @@ class Pipeline:
         threads = 0 if is_limited else threads
         extra_windows = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MAX_DECODE_THREADS) // nbytes)
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
-        rows = self._max_batches * rank_rows + 2  # each of the last two batches may have one row more of this rank
-        self._shape = (tuple(groups), rows)
-
-        in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
-
-        make_windows = partial(WindowArrays, lambda: {one: transfer.make_array(one, rows) for one in in_memory})
-        self._windows = self._buffers.take(WindowArrays, self._shape, make_windows)
+        # The last two batches may each have one row more of this rank.
+        self._window_rows = self._max_batches * rank_rows + 2
+        self._in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
+        self._shape = (tuple(groups), self._window_rows)
+        self.arrays = self._buffers.take(ReusedArrays, self._shape, ReusedArrays)
         self._size = 1
         # A stream encodes partitions, so its threads start with several of them.
         self._reads_ahead = settings.threads > 0 and settings.single_block_windows
@@ -291,8 +290,8 @@ class Pipeline:
             self._executor.shutdown(wait=True, cancel_futures=not self._is_finalizing())
             self._resident.close()
             self.source.close()
-            self._windows.trim(self._max_windows + 1)
-            self._buffers.put_back(self._shape, self._windows)
+            self.arrays.trim(self._max_windows + 1)
+            self._buffers.put_back(self._shape, self.arrays)
         self._executor = None
         self._queue.clear()
 
@@ -300,8 +299,8 @@ class Pipeline:
         """Return a window after it is gathered and decoded; add the waiting time and the statistics to `times`."""
         began = time.perf_counter()
         window = pending.gathered.result()
-        for future in pending.decoded:
-            self.times.add(future.result())
+        for stats in [*window.stats, *(future.result() for future in pending.decoded)]:
+            self.times.add(stats)
         self.times.waiting += time.perf_counter() - began
         window.origins = None
         return window
@@ -424,12 +423,12 @@ class Pipeline:
     def _gather(
         self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
     ) -> Window:
-        """Return the window of `batches`, with rows copied from `resident` blocks, except media."""
+        """Return the window of `batches`, with rows copied from `resident` blocks, except media that are decoded."""
         for block in resident.values():
             block.wait()  # jobs of blocks are submitted before this task, so that threads run them first: no deadlock
         began = time.perf_counter()
         plan = schedule.window(batches)
-        located, arrays, sizes = self.source.locate(plan, resident), self._windows.take(), plan.sizes.tolist()
+        located, arrays, sizes = self.source.locate(plan, resident), self._take_arrays(), plan.sizes.tolist()
         count, rows = sum(sizes), located.rows
         tensors: Tensors = {}
         if self.transfer.gathers:
@@ -441,25 +440,42 @@ class Pipeline:
         if self._media and located.within is not None:
             block_indices = np.repeat(np.searchsorted(list(resident), plan.blocks), plan.counts)
             origins = list(resident.values()), block_indices, located.within
+        window = Window(schedule, epoch, batches, arrays, rows, sizes, tally_batches(rows, sizes), origins, tensors)
+        if not self.settings.decodes:
+            window.stats = [_gather_media(medium, window, slice(count)) for medium in self._media]
         self.times.gathering += time.perf_counter() - began
-        return Window(schedule, epoch, batches, arrays, rows, sizes, tally_batches(rows, sizes), origins, tensors)
+        return window
+
+    def _take_arrays(self) -> dict[Group, np.ndarray]:
+        """Return unused arrays for a window."""
+        rows = self._window_rows
+        return {
+            group: self.arrays.take(group, rows, partial(self.transfer.make_array, group, rows))
+            for group in self._in_memory
+        }
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
         """Submit the tasks that decode the media of a window, after the task that gathers it."""
-        tasks = []
+        tasks: list[Future[DecodeStats]] = []
+        if not self.settings.decodes:  # a copy takes less than a task
+            return tasks
         # All threads share the first window; the more windows are in progress, the fewer threads work on each.
         threads, windows = self.settings.threads, len(self._queue) + 1
         min_tasks = min(threads, -(-_DECODED_AHEAD * threads // windows))
         for medium in self._media:
             count = medium.count_tasks(batches * self._rank_rows, min_tasks, is_last=not self._unplanned[1])
-            tasks += [self._executor.submit(_gather_media, medium, gathered, part, count) for part in range(count)]
+            tasks += [self._executor.submit(_decode_media, medium, gathered, part, count) for part in range(count)]
         return tasks
 
 
-def _gather_media(medium: Medium, gathered: Future[Window], part: int, count: int) -> DecodeStats:
+def _decode_media(medium: Medium, gathered: Future[Window], part: int, count: int) -> DecodeStats:
     """Decode the media of part `part` of `count` equal parts of a window's rows, into its arrays; return statistics."""
     window = gathered.result()
-    rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
+    return _gather_media(medium, window, slice(*(len(window.rows) * edge // count for edge in (part, part + 1))))
+
+
+def _gather_media(medium: Medium, window: Window, rows: slice) -> DecodeStats:
+    """Copy or decode the media of rows of a window into its arrays; return statistics."""
     if window.origins is None or not len(window.rows[rows]):
         return DecodeStats()
     blocks, block_indices, indices = window.origins

@@ -62,9 +62,13 @@ class ResidentBlock:
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
         """Submit the jobs, and forget them."""
         # Jobs refer to this block: keeping them would be a reference cycle, which only the garbage collector frees.
-        jobs, self.jobs, self.read_jobs = [*self.read_jobs.values(), *self.jobs], [], {}
-        jobs += [rows.load for rows in self.media.values()]
-        self._futures = [submit(functools.partial(self._run, job)) for job in jobs]
+        first, *others = [*self.read_jobs.values(), *(rows.load for rows in self.media.values())] or [lambda: None]
+        tasks, self.jobs, self.read_jobs = [[*self.jobs, first], *([job] for job in others)], [], {}
+        self._futures = [submit(functools.partial(self._run_all, jobs)) for jobs in tasks]
+
+    def _run_all(self, jobs: Sequence[Callable[[], None]]) -> None:
+        for job in jobs:
+            self._run(job)
 
     def wait(self) -> None:
         """Wait until the block is loaded; raise errors of jobs."""
@@ -76,7 +80,7 @@ class ResidentBlock:
 
     def stop(self) -> None:
         """Cancel the jobs that have not started, and wait for the running ones, which write to the arrays."""
-        for future in self._futures:
+        for future in [] if self._is_loaded else self._futures:
             if not future.cancel():
                 future.exception()
 

@@ -97,6 +97,20 @@ def test_kept_batches_are_not_overwritten(train):
         np.testing.assert_array_equal(words.numpy(), whole[ids.numpy()])
 
 
+@pytest.mark.parametrize("to", ["torch", "numpy"])
+def test_kept_expanded_batches_are_not_overwritten(train, sizes, to):
+    sizes(expanded_bytes=100)
+    loader, rng, kept, copies = train.loader(32, to=to), np.random.default_rng(0), [], []
+    for _ in range(3):
+        for batch in loader:
+            for name in rng.choice(train.columns, 2):
+                part = batch[name][int(rng.integers(16)) :]
+                kept.append(part)
+                copies.append(np.array(part, copy=True) if to == "numpy" else part.clone())
+    for part, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(part, copy)
+
+
 def test_modifying_batch_does_not_affect_later_batches(train):
     first, second = [], []
     for kept, loader in ((first, train.loader(48, seed=1)), (second, train.loader(48, seed=1))):
