@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
+from daskprep.errors import ConfigError
+
 _UNITS = ("", "KB", "MB", "GB", "TB")
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_FACTORS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _MAX_NAME_CHARACTERS = 60
 
 YEARS = (1500, 2200)
@@ -36,6 +40,16 @@ def format_bytes(amount: float) -> str:
     while amount >= 1000 and power < len(_UNITS) - 1:
         amount, power = amount / 1000, power + 1
     return f"{amount:,.1f} {_UNITS[power]}" if power else format_count(int(amount), "byte")
+
+
+def parse_bytes(memory: str | int, option: str = "memory") -> int:
+    """Return bytes from text like "2GB" or "500 MiB", or an integer; ConfigError for others."""
+    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
+        return memory
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
+    if not isinstance(memory, str) or match is None or match[2] not in _FACTORS:
+        raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
+    return int(float(match[1]) * _FACTORS[match[2]])
 
 
 def format_share(part: float, total: float) -> str:

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import numbers
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
@@ -29,9 +28,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 Style = Literal["network", "linear", "trees"]
 Redundant = Literal["skip", "keep"]
-
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-_UNITS |= {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def check_count(name: str, value: object, minimum: int) -> None:
@@ -73,16 +69,6 @@ def check_seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
         raise ConfigError(f"seed={seed!r}: expected an integer, such as 0")
     return int(seed)
-
-
-def parse_bytes(memory: str | int, option: str = "memory") -> int:
-    """Return bytes from text like "2GB" or "500 MiB", or an integer; ConfigError for others."""
-    if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
-        return memory
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
-    if not isinstance(memory, str) or match is None or match[2] not in _UNITS:
-        raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
-    return int(float(match[1]) * _UNITS[match[2]])
 
 
 @dataclass(frozen=True)

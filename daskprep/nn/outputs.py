@@ -201,6 +201,8 @@ class Outputs(torch.nn.Module):
         self, hidden: Tensor, batch: Tensor | Mapping[str, Tensor], weights: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return losses by target, as `loss`; ConfigError for one tensor of several."""
+        if not isinstance(hidden, Tensor):
+            raise ConfigError("the loss needs the hidden layer, not predictions: outputs.loss(hidden(inputs), targets)")
         if isinstance(batch, Tensor) and len(self.names) > 1:
             raise ConfigError(f"pass a mapping with the targets {', '.join(self.names)}, not one tensor")
         targets = {self.names[0]: batch} if isinstance(batch, Tensor) else batch

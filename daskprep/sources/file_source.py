@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from daskprep.columns.display import parse_bytes
 from daskprep.columns.kernels import unwrap_mixed_table
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.sources.arrow_types import TEXT_CODES
@@ -131,7 +132,7 @@ def read_files(
     comment: str | None = None,
     decimal: str | Mapping[str, str] = ".",
     thousands: str | Mapping[str, str] | None = None,
-    partition_bytes: int = PARTITION_BYTES,
+    partition_bytes: str | int = PARTITION_BYTES,
     partitions: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     scratch: str | os.PathLike[str] | None = None,
@@ -170,8 +171,8 @@ def read_files(
     decimal, thousands : str, or mapping from columns to these
         Decimal mark and thousands separator of numbers in CSV, for all columns or for the columns in a mapping. A value
         is converted to a decimal point only if all of it is one number.
-    partition_bytes : int
-        Maximum size of a partition in memory, unless a single row group or record is larger.
+    partition_bytes : str or int
+        Maximum size of a partition in memory, such as "100MB", unless a single row group or record is larger.
     partitions : int, optional
         Number of partitions: more if `partition_bytes` requires it, fewer if files cannot be split that often.
     storage_options : mapping, optional
@@ -191,7 +192,8 @@ def read_files(
     >>> source.read(0, ["note", "city"]).to_pylist()
     [{'note': 'two\nlines', 'city': 'Rome'}, {'note': 'x', 'city': None}]
     """
-    _check_options(format, partition_bytes, partitions, columns=columns, names=names, null_values=null_values)
+    partition_bytes = parse_bytes(partition_bytes, "partition_bytes")
+    _check_options(format, partitions, columns=columns, names=names, null_values=null_values)
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_list_paths(paths), storage_options, (lambda _: True) if format else has_known_format)
     file_format = format or common_format(files)
@@ -265,13 +267,12 @@ def _plan_json(
     return CommonSchema([fragments[0].file], [unwrap_mixed_table(fragments[0].schema.empty_table()).schema]), fragments
 
 
-def _check_options(format: str | None, partition_bytes: int, partitions: int | None, **lists: object) -> None:
+def _check_options(format: str | None, partitions: int | None, **lists: object) -> None:
     """Raise ConfigError for an unknown format, a number below 1, or text where a list is needed."""
     if format is not None and format not in (formats := get_args(Format)):
         raise ConfigError(f"format={format!r}: expected one of {', '.join(formats)}.{did_you_mean(format, formats)}")
-    for option, count in (("partition_bytes", partition_bytes), ("partitions", partitions)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise ConfigError(f"{option}={count!r}: expected an integer above 0")
+    if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        raise ConfigError(f"partitions={partitions!r}: expected an integer above 0")
     for option, value in lists.items():
         if isinstance(value, str):
             raise ConfigError(f"{option}={value!r}: expected a list, such as [{value!r}]")

@@ -415,6 +415,13 @@ def test_losses_equal_torch_with_row_weights(tmp_path):
     torch.testing.assert_close(outputs.loss(hidden, truth, weights), outputs.loss(hidden[:8], first))
 
 
+def test_loss_of_predictions_instead_of_the_hidden_layer_raises():
+    prep = dp.Preprocessor({"x": "number", "y": "number"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [3, 4]}))
+    outputs = Outputs(prep, 1)
+    with pytest.raises(ConfigError, match=r"outputs\.loss\(hidden\(inputs\), targets\)"):
+        outputs.loss(outputs(torch.zeros(2, 1)), torch.zeros(2))
+
+
 def test_class_weights_balance_the_losses_of_classes(tmp_path):
     dataset = write(tmp_path, {"city": "category", "sold": "binary", "price": "number"}, targets=["city", "sold"])
     _, truth = batch_of(dataset)

@@ -28,7 +28,11 @@ from daskprep.features import FEATURES
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 GENERATED = {"reference", "notebooks"}
-PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED)]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "AGENTS.md",
+    *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED),
+]
 SLOW_EXAMPLES = {"larger_than_memory", "same_bytes", "demo"}
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)

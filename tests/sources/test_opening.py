@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources import DaskSource, FileSource, PandasSource, as_source
+from daskprep.sources import DaskSource, FileSource, PandasSource, as_source, read_files
 
 
 def test_source_class_by_input_type(tmp_path: Path) -> None:
@@ -73,3 +73,12 @@ def test_options_are_passed_to_files(tmp_path: Path) -> None:
 def test_unsupported_input_raises(value: Any, message: str) -> None:
     with pytest.raises((ConfigError, ColumnError), match=message):
         as_source(value)
+
+
+def test_sizes_of_partitions_are_text_or_bytes(tmp_path):
+    (tmp_path / "rows.csv").write_text("n\n" + "1\n" * 5_000)
+    counts = {read_files(tmp_path, partition_bytes=size).npartitions for size in ("2KB", "0.002 MB", 2_000)}
+    assert len(counts) == 1
+    assert min(counts) > 1
+    with pytest.raises(ConfigError, match=r'partition_bytes=0: expected bytes such as "2GB"'):
+        read_files(tmp_path, partition_bytes=0)

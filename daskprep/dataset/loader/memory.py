@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from daskprep.columns.display import format_bytes, format_count
-from daskprep.dataset.options import parse_bytes
+from daskprep.columns.display import format_bytes, format_count, parse_bytes
 from daskprep.errors import ConfigError
 
 WINDOWS = 4  # windows in memory: two are gathered, one is yielded, and a batch of another may still be in use

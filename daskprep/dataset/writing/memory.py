@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from daskprep.columns.display import format_bytes, format_count
-from daskprep.dataset.options import parse_bytes
+from daskprep.columns.display import format_bytes, format_count, parse_bytes
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source, partitions
 from daskprep.sources.file_source import PARTITION_BYTES

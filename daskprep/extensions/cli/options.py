@@ -111,7 +111,7 @@ class Bytes(click.ParamType):  # type: ignore[type-arg] # not generic in click 8
     name = "bytes"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        from daskprep.dataset.options import parse_bytes
+        from daskprep.columns.display import parse_bytes
 
         try:
             return parse_bytes(value)

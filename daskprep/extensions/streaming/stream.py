@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import pandas as pd
 from torch.utils.data import get_worker_info
 
-from daskprep.columns.display import format_bytes, format_count
+from daskprep.columns.display import format_bytes, format_count, parse_bytes
 from daskprep.columns.parametrized import check_is_fitted
 from daskprep.columns.permutation import Integers
 from daskprep.dataset.loader.batch_iterator import BatchIterator, check_same_options
@@ -24,7 +24,7 @@ from daskprep.dataset.loader.media import Medium
 from daskprep.dataset.loader.memory import WINDOWS, not_enough
 from daskprep.dataset.loader.order import Schedule
 from daskprep.dataset.loader.pipeline import SMALL_BYTES, Epoch, Pipeline, Settings
-from daskprep.dataset.options import BatchOptions, SharedOptions, StreamOptions, check_count, list_options, parse_bytes
+from daskprep.dataset.options import BatchOptions, SharedOptions, StreamOptions, check_count, list_options
 from daskprep.dataset.writing.memory import TASK_FACTOR, largest_partition
 from daskprep.dataset.writing.plan import SPLITS
 from daskprep.dataset.writing.versions import Options, Recipe

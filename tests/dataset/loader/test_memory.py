@@ -17,8 +17,8 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.columns.display import parse_bytes
 from daskprep.dataset.loader.pipeline import Settings
-from daskprep.dataset.options import parse_bytes
 from daskprep.errors import ConfigError
 from daskprep.storage import Folder
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.dataset.writing.memory import MemoryLimit, parse_bytes, plan_source
+from daskprep.columns.display import parse_bytes
+from daskprep.dataset.writing.memory import MemoryLimit, plan_source
 from daskprep.errors import ConfigError
 
 
