@@ -37,7 +37,6 @@ LARGE_VOCABULARY = 100_000  # larger vocabularies are saved in Parquet files, no
 MIN_INDEXED_TOKENS = 10_000
 MAX_CACHED_INDEXES = 8  # an index takes 8 bytes an entry, and keeps the tokens in memory
 
-_JSON_OPTIONS: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":")}
 
 VOCABULARY_SCHEMA = pa.schema(
     [
@@ -302,16 +301,16 @@ class Vocabulary:
         }
 
     def to_json(self) -> str:
-        """Return `to_dict` as JSON, without a Python object per token."""
-        tokens, ids = _quote(self.tokens), np.arange(len(self))
-        id_entries, counts = (
-            pc.binary_join_element_wise(tokens, pa.array(numbers).cast(pa.string()), ":")
-            for numbers in (ids, self.frequencies)
+        """Return `to_dict` as JSON, in a third of the time of `json`."""
+        tokens = list(map(json.encoder.encode_basestring, self.tokens.to_pylist()))
+        ids, counts = (
+            ",".join([f"{token}:{number}" for token, number in zip(tokens, numbers, strict=True)])
+            for numbers in (range(len(tokens)), self.frequencies.tolist())
         )
-        symbols = json.dumps(dict(zip(self.specials.roles, self.specials.symbols, strict=True)), **_JSON_OPTIONS)
+        symbols = dict(zip(self.specials.roles, self.specials.symbols, strict=True))
         return (
-            f'{{"idx2str":[{_join_with_commas(tokens)}],"str2idx":{{{_join_with_commas(id_entries)}}},'
-            f'"str2freq":{{{_join_with_commas(counts)}}},"vocab_size":{len(self)},"special_symbols":{symbols}}}'
+            f'{{"idx2str":[{",".join(tokens)}],"str2idx":{{{ids}}},"str2freq":{{{counts}}},"vocab_size":{len(self)},'
+            f'"special_symbols":{json.dumps(symbols, ensure_ascii=False, separators=(",", ":"))}}}'
         )
 
     def to_lists(self) -> dict[str, Any]:
@@ -417,20 +416,6 @@ class Vocabulary:
     @functools.cached_property
     def _digest(self) -> bytes:
         return digest_tokens(self.tokens)
-
-
-def _quote(tokens: pa.StringArray) -> pa.Array:
-    """Return each token as a JSON string."""
-    texts = pc.binary_join_element_wise('"', tokens, '"', "")
-    needs_escape = pc.match_substring_regex(tokens, r'["\\\x00-\x1f]')
-    escaped = [json.dumps(token, **_JSON_OPTIONS) for token in tokens.filter(needs_escape).to_pylist()]
-    return pc.replace_with_mask(texts, needs_escape, pa.array(escaped, pa.string()))
-
-
-def _join_with_commas(texts: pa.Array) -> str:
-    single_list = pa.ListArray.from_arrays([0, len(texts)], texts.cast(pa.large_string()))
-    joined: str = pc.binary_join(single_list, pa.scalar(",", pa.large_string()))[0].as_py()
-    return joined
 
 
 class TokenIndex:

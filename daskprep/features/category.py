@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 _MAX_SHOWN_LABELS = 5  # labels in an error message
 MAX_ONE_HOT_COLUMNS = 1_000  # wider dense tables would be mostly zeros, of a byte each
 _SPECIALS = SpecialSymbols.for_category()
+_UNKNOWN_CELL = pa.array([_SPECIALS.symbols[0]]).dictionary_encode()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +253,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
 
     def parse_fill(self, value: object) -> pa.Array:
         if value == _SPECIALS.symbols[0]:
-            return pa.array([value]).dictionary_encode()
+            return _UNKNOWN_CELL
         return super().parse_fill(value)
 
     def cells(self, parsed: pa.Array) -> None:

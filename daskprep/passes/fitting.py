@@ -37,9 +37,10 @@ def bind_features(
 
     Raise ColumnError if the source lacks a column of a feature, or one of `columns`, which split and balance read.
     """
+    known = set(source.columns)
     for name, feature in features.items():
         for column in feature.reads(name):
-            if column not in source.columns:
+            if column not in known:
                 raise ColumnError(
                     f'feature "{name}" reads column "{column}", which the data does not have.'
                     f"{did_you_mean(column, source.columns)} Its columns are: {join_names(source.columns, 20)}"

@@ -143,9 +143,12 @@ def is_double(value: numbers.Real) -> bool:
 
 def _all_fit(values: Collection[Any], annotation: Any) -> bool:
     # A vocabulary may have millions of values: collecting their types is faster than checking each.
+    kinds = set(map(type, values))
     if annotation is str:
-        return set(map(type, values)) <= {str} or all(isinstance(value, str) for value in values)
-    return (annotation is float and set(map(type, values)) <= {float}) or all(fits(one, annotation) for one in values)
+        return kinds <= {str} or all(isinstance(value, str) for value in values)
+    if annotation is int and kinds == {int}:
+        return max(map(abs, values)) < _MAX_INTEGER
+    return (annotation is float and kinds <= {float}) or all(fits(one, annotation) for one in values)
 
 
 def describe(annotation: Any) -> str:

@@ -513,9 +513,9 @@ def _parquet_row_bytes(
     if not rows:
         return 0.0, 0.0
     stored: dict[str, float] = {}
-    codes = []
+    codes, names = [], set(footer.schema.names)
     for size in footer.sizes:
-        name = size.name if size.name in footer.schema.names else size.name.partition(".")[0]
+        name = size.name if size.name in names else size.name.partition(".")[0]
         if columns is None or name in columns:
             stored[name] = stored.get(name, 0.0) + size.memory / rows
             codes += [size.name] * size.has_codes

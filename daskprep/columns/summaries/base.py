@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from typing_extensions import TypeVar
 
-from daskprep.storage.checkpoint import checkpointable
+from daskprep.storage.checkpoint import checkpointable, field_names
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class Summary:
     def __add__(self, other: Self) -> Self:
         if type(other) is not type(self):
             return NotImplemented
-        names = [field.name for field in fields(self)]
+        names = field_names(type(self))
         return type(self)(**{name: add_fields(getattr(self, name), getattr(other, name)) for name in names})
 
     def __mul__(self, times: int) -> Self:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {name: getattr(self, name) for name in field_names(type(self))}
         repeated = {name: None if value is None else value * times for name, value in values.items()}
         return type(self)(**repeated)
 
     def __eq__(self, other: object) -> bool:
-        names = [field.name for field in fields(self)]
+        names = field_names(type(self))
         same = (np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
         return type(other) is type(self) and all(same)
 
@@ -58,10 +58,10 @@ class Summary:
     def limit_memory(self, folder: str | None) -> Self:
         """Return an equal summary of limited memory, after every merge."""
         changed: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in field_names(type(self)):
+            value = getattr(self, name)
             if isinstance(value, Summary) and (limited_value := value.limit_memory(folder)) is not value:
-                changed[field.name] = limited_value
+                changed[name] = limited_value
         return replace(self, **changed) if changed else self
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Generic
 
@@ -20,6 +20,7 @@ from daskprep.columns.summaries.token_counts import (
     leave_one_out_counts,
     limit_memory_together,
 )
+from daskprep.storage.checkpoint import field_names
 
 MAX_SAMPLES = 5
 MAX_SAMPLE_CHARACTERS = 200  # samples are shown in warnings and pickled with every summary, so long cells are truncated
@@ -134,7 +135,7 @@ def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], fol
 def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
     """Apply a function to summaries, or to each field."""
     kind = type(parts[0])
-    names = [field.name for field in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
+    names = field_names(kind) if getattr(kind, "__add__", None) is Summary.__add__ else ()
     if not names:
         return iter(function(parts, folder))
     results = (_apply_by_field([getattr(part, name) for part in parts], folder, function) for name in names)

@@ -333,7 +333,7 @@ class TokenCounts(Summary):
         """Return the count of each of an array of distinct tokens, 0 for others."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
-        shards = np.unique(shard_numbers(tokens)).tolist()
+        shards = np.unique(shard_numbers(tokens)).tolist() if self.spilled else []
         for entries in (self.chunks, *(tuple(file.read(shards)) for file in self.spilled)):
             if entries:
                 codes = pc.index_in(pa.chunked_array([entry_tokens for entry_tokens, _ in entries]), value_set=tokens)

@@ -141,7 +141,7 @@ def map_reduce(
 
     Return small results too. The function returns a pair: a small result, and a mapping with a value for each of
     `keys`. ``merge(values)`` merges up to 8 values of one key into one. When at most 8 remain, ``finish(key, values)``
-    returns the value of the key, as a separate task. `checkpoint` is as in `map_partitions`. `advance` is called with
+    returns the value of the key. `checkpoint` is as in `map_partitions`. `advance` is called with
     each small result; without it, a cluster sends only the finished values here, and small results are empty.
     """
     merger = Merger(merge)
@@ -158,12 +158,14 @@ def map_reduce(
         while len(parts) > _TREE_WIDTH:
             batches = [[reference_results(batch)] for batch in split_batches(parts, _TREE_WIDTH)]
             parts = add_tasks(layer, "merge", merger.merge_chunk, batches)
-        learn_arguments += [(shared_finish, key, reference_results(parts)) for key in chunk]
-    finished = add_tasks(layer, "learn", _finish_key, learn_arguments)
+        groups = (chunk[group.start : group.stop] for group in group_partitions(len(chunk)))
+        learn_arguments += [(shared_finish, group, reference_results(parts)) for group in groups]
+    finished = add_tasks(layer, "learn", _finish_keys, learn_arguments)
     small_results = [] if advance is None else [(TaskRef(task), 0) for task in tasks]
     small_keys = add_tasks(layer, "small-results", getitem, small_results)
     results = compute(layer, [*finished, *small_keys], watched=small_keys, advance=_advance_per_result(advance))
-    return _concatenate(results[len(keys) :]), dict(zip(keys, results, strict=False))
+    learned = {key: value for one in results[: len(finished)] for key, value in one.items()}
+    return _concatenate(results[len(finished) :]), learned
 
 
 def exchange_results(work: Work, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
@@ -299,12 +301,12 @@ def _fold_in_memory(
     while len(parts) > _TREE_WIDTH:
         batches = split_batches(parts, _TREE_WIDTH)
         parts = run_on_threads(lambda i: merger.merge_chunk(batches[i]), len(batches))  # noqa: B023 only called within this iteration
-    finished = run_on_threads(lambda i: _finish_key(finish, keys[i], parts), len(keys))
-    return _concatenate(part[0] for part in gathered), dict(zip(keys, finished, strict=True))
+    finished = run_on_threads(lambda i: _finish_keys(finish, keys[i : i + 1], parts), len(keys))
+    return _concatenate(part[0] for part in gathered), {key: value for one in finished for key, value in one.items()}
 
 
-def _finish_key(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequence[Any]) -> Any:
-    return finish(key, [_unwrap_chunk(part)[key] for part in parts])
+def _finish_keys(finish: Callable[[Any, list[Any]], Any], keys: Sequence[Any], parts: Sequence[Any]) -> dict[Any, Any]:
+    return {key: finish(key, [_unwrap_chunk(part)[key] for part in parts]) for key in keys}
 
 
 def _unwrap_chunk(part: Any) -> Mapping[Any, Any]:
