@@ -23,7 +23,7 @@ from daskprep.sources.cells import as_text
 _MIN_MAJORITY_RATIO = 19
 _DIGIT_PATTERNS = rules.digits_pattern("[.]", "[,' ]"), rules.digits_pattern("[,]", "[.' ]")
 _POINT_OR_COMMA = (True, False), (False, True)  # with a decimal point only, and with a decimal comma only
-_DURATION_NOTATION = derive_notation("1:30")  # matches all forms of durations
+_DURATION_EXAMPLE = "1:30"  # its notation matches all forms of durations
 _FORM_TABLE = bytes.maketrans(b"0123456789\0", b"22222222220")
 _PARSED_TYPE = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
 
@@ -260,7 +260,7 @@ def guess_notation(notation_counts: NotationCounts) -> NotationGuess | None:
     """Return the notation of almost all texts, or None."""
     forms, plain = notation_counts.forms, notation_counts.plain
     amounts = {form: amount for form in forms if (amount := rules.parse_amount(form)) is not None}
-    spans = {form for form in forms if parse_number(form, _DURATION_NOTATION) is not None}
+    spans = {form for form in forms if parse_number(form, derive_notation(_DURATION_EXAMPLE)) is not None}
     only_spans, only_amounts = (
         sum(forms[form] for form in selected) for selected in (spans - amounts.keys(), amounts.keys() - spans)
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 
 import dask
 import numpy as np
@@ -44,6 +46,13 @@ FRAMES = [frame(rows, sum(ROWS[:place])) for place, rows in enumerate(ROWS)]
 @pytest.fixture(scope="module")
 def prep():
     return dp.Preprocessor(FEATURES, split=dp.RandomSplit((0.7, 0.0, 0.3))).fit(pd.concat(FRAMES))
+
+
+def test_datasets_are_opened_and_loaded_without_dask(prep, tmp_path):
+    prep.write(FRAMES[0], tmp_path / "a.dp")
+    code = "import sys, daskprep as dp; next(iter(dp.open_dataset('a.dp')['train'].loader(8))); "
+    code += "assert not {'dask', 'distributed', 'sklearn', 'zarr'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
 @pytest.fixture(scope="module")
