@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face, Arrow, Delta Lake and Lance, read in fragments, and streams, kept in scratch files.
+"""Datasets of Hugging Face and Arrow, tables of Delta Lake, Lance and Iceberg, and streams, kept in scratch files.
 
 Fragments are row groups of Parquet, or row ranges. The rows of a stream may be read only once.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
@@ -24,6 +24,7 @@ from daskprep.sources.base import (
     Fragment,
     FragmentListSource,
     FunctionFragment,
+    Source,
     content_key,
     group_fragments,
 )
@@ -131,10 +132,25 @@ def _is_memory_mapped(table: Any) -> bool:
     return isinstance(table, MemoryMappedTable)
 
 
+@dataclass(frozen=True)
+class LakeTable:
+    """A table of Delta Lake, Lance or Iceberg: its address, and the start of the paths of its files."""
+
+    uri: str
+    root: str
+
+
 def open_arrow_dataset(
-    dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int
-) -> FragmentListSource | None:
-    """Return the source of a dataset of Parquet or Lance; None for other formats and filtered ones."""
+    dataset: pds.Dataset,
+    wanted: list[str] | None,
+    partition_bytes: int,
+    table: LakeTable | None = None,
+    names: Collection[str] | None = None,
+) -> ArrowDatasetSource | None:
+    """Return the source of a dataset of Parquet or Lance; None for other formats and filtered ones.
+
+    The dataset is a snapshot of `table`, if there is one. With `names`, only these files are read.
+    """
     columns = choose_columns(dataset.schema.names, wanted, "the dataset")
     try:
         arrow_fragments = list(dataset.get_fragments())
@@ -143,6 +159,12 @@ def open_arrow_dataset(
     is_lance = is_instance_of(dataset, "lance", "LanceDataset")
     if not is_lance and {type(one) for one in arrow_fragments} != {pds.ParquetFileFragment}:
         return None
+    if is_lance:
+        table = LakeTable(str(dataset.uri), f"{dataset.uri}#")
+    files = _describe_files(dataset, arrow_fragments, table)
+    if names is not None:
+        chosen = [number for number, (name, *_) in enumerate(files) if name in names]
+        arrow_fragments, files = [arrow_fragments[i] for i in chosen], [files[i] for i in chosen]
     sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
     row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
     max_rows = max(1, int(partition_bytes / row_bytes))
@@ -152,23 +174,52 @@ def open_arrow_dataset(
         read = functools.partial(_read_arrow_fragment, part, dataset.schema, rows, start)
         fragments.append(FunctionFragment(read, rows, int(rows * row_bytes)))
     joined = group_fragments(fragments, partition_bytes)
-    return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
+    if not joined:
+        return None
+    record: dict[str, Any] = {"files": files, "schema": str(dataset.schema)}
+    only = None
+    if table is not None:
+        record["table"] = table.uri
+        only = functools.partial(open_arrow_dataset, dataset, wanted, partition_bytes, table)
+    return ArrowDatasetSource(narrow_schema(dataset.schema, columns), joined, record, only)
+
+
+def _describe_files(dataset: Any, arrow_fragments: Sequence[Any], table: LakeTable | None) -> list[list[Any]]:
+    """Return name, size and stamp of each file of a dataset, or of each fragment of Lance with its deleted rows."""
+    root = "" if table is None else table.root
+    if not isinstance(dataset, pds.FileSystemDataset):
+        return [
+            [f"{root}{one.fragment_id}", one.count_rows(), f"{one.num_deletions} deleted"] for one in arrow_fragments
+        ]
+    paths = [one.path for one in arrow_fragments]
+    # The files of a table never change.
+    return [
+        [f"{root}{path}", info.size, "constant" if table else info.mtime_ns and str(info.mtime_ns)]
+        for path, info in zip(paths, dataset.filesystem.get_file_info(paths), strict=True)
+    ]
 
 
 class ArrowDatasetSource(FragmentListSource):
-    """An Arrow dataset of Parquet files, or a Lance dataset."""
+    """An Arrow dataset of Parquet files, or a snapshot of a table of Delta Lake or Lance.
 
-    def __init__(self, schema: pa.Schema, fragments: Sequence[Fragment], dataset: Any) -> None:
+    `only` returns the source of some files of a table, and is None for other datasets.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        fragments: Sequence[Fragment],
+        record: Mapping[str, Any],
+        only: Callable[[Collection[str]], ArrowDatasetSource | None] | None,
+    ) -> None:
         super().__init__(schema, fragments)
-        stored = dataset.filesystem.get_file_info(dataset.files) if isinstance(dataset, pds.FileSystemDataset) else []
-        self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
+        self.record = record if all(stamp for *_, stamp in record["files"]) else None
+        self.only = only
 
     def identity(self) -> Any:
-        """Return stamps of files and a digest; None if one is unknown."""
-        if not self._stamps or any(None in stamp for stamp in self._stamps):
-            return None
+        """Return the record and a digest of the fragments; None if one is unknown."""
         key = content_key(list(self.fragments))
-        return None if key is None else [self._stamps, key]
+        return None if key is None or self.record is None else [self.record, key]
 
 
 def _read_arrow_fragment(
@@ -203,9 +254,14 @@ class SpooledFragment(FeatherFragment):
 
 
 class StreamSource(FileSource):
-    """The rows of a stream, kept in scratch files."""
+    """The rows of a stream, kept in scratch files; `snapshot` identifies the rows of a table."""
 
     folders = ()
+    snapshot: Mapping[str, Any] | None = None
+
+    @property
+    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return self.snapshot
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
         return [(file.name, file.size, "") for file in self.files]
@@ -265,6 +321,33 @@ def _open_batches(stream: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterabl
         )
     reader = reader or pa.RecordBatchReader.from_stream(stream)
     return reader.schema, lambda names: (batch.select(names) for batch in reader)
+
+
+def open_iceberg(
+    table: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
+) -> Source | None:
+    """Return the source of a table or scan of pyiceberg: its files, or a stream if not all of their rows are read."""
+    scan = table.scan() if is_instance_of(table, "pyiceberg.table", "Table") else table
+    metadata, tasks = scan.table_metadata, sorted(scan.plan_files(), key=lambda one: str(one.file.file_path))
+    is_filtered = str(scan.row_filter) != "AlwaysTrue()" or scan.limit is not None
+    is_plain = len(metadata.schemas) == 1 and not any(one.delete_files for one in tasks)
+    if tasks and is_plain and not is_filtered and hasattr(scan.io, "fs_by_scheme"):
+        locations = [scan.io.parse_location(one.file.file_path) for one in tasks]
+        scheme, netloc, _ = locations[0]
+        files = scan.io.fs_by_scheme(scheme, netloc)
+        schema = pa.schema([field.remove_metadata() for field in scan.projection().as_arrow()])
+        dataset = pds.dataset([path for *_, path in locations], schema, "parquet", files)
+        return open_arrow_dataset(dataset, wanted, partition_bytes, LakeTable(metadata.location, f"{scheme}://"))
+    source = open_stream(scan.to_arrow_batch_reader(), wanted, partition_bytes, scratch)
+    snapshot = scan.snapshot_id or metadata.current_snapshot_id
+    if source is not None:
+        source.snapshot = {
+            "table": metadata.location,
+            "snapshot": snapshot,
+            "filter": str(scan.row_filter),
+            "limit": scan.limit,
+        }
+    return source
 
 
 def _rebatch(batches: Iterable[Any], schema: pa.Schema, max_bytes: int) -> Iterator[pa.Table]:

@@ -24,7 +24,14 @@ from daskprep.sources.base import (
     content_key,
     repeat_text,
 )
-from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_arrow_dataset, open_stream
+from daskprep.sources.datasets import (
+    HuggingFaceSource,
+    LakeTable,
+    is_dataset,
+    open_arrow_dataset,
+    open_iceberg,
+    open_stream,
+)
 from daskprep.sources.file_source import PARTITION_BYTES, estimate_file_bytes, read_files
 from daskprep.sources.frames import (
     DaskSource,
@@ -431,10 +438,13 @@ def _open_arrow(
         return None
     if (table := arrow_table(data, wanted)) is not None:
         return TableSource.from_table(table, wanted, partition_bytes)
+    if is_instance_of(data, "pyiceberg.table", "Table") or is_instance_of(data, "pyiceberg.table", "DataScan"):
+        return open_iceberg(data, wanted, partition_bytes, scratch)
+    lake = None
     if is_instance_of(data, "deltalake", "DeltaTable"):
-        data = data.to_pyarrow_dataset()
+        data, lake = data.to_pyarrow_dataset(), LakeTable(data.table_uri, data.table_uri)
     if is_instance_of(data, "pyarrow.dataset", "Dataset"):
-        source = open_arrow_dataset(data, wanted, partition_bytes)
+        source = open_arrow_dataset(data, wanted, partition_bytes, lake)
         if source is not None:
             return source
     return open_stream(data, wanted, partition_bytes, scratch)

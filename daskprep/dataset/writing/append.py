@@ -33,10 +33,13 @@ def append_source(
     None if the dataset has these rows already. Killed before the list of parts is written, this leaves a folder that
     the next call continues or replaces. No part is read but the `first`: the list has digests of all sources.
     """
+    has_new_files = True
+    if getattr(source, "only", None) is not None and options.version is None:
+        source, has_new_files = _added_files(source, root, first)
     record, own = resolved_record(source_record(source, options)), resolved_record(source.record)
     known = set(_known_sources(versions, first))
     is_purged = None in versions.states and any(map(RECEIPT.fullmatch, root.children()))
-    if record is not None and _digest(record) in known:
+    if not has_new_files or (record is not None and _digest(record) in known):
         finish_cleaning(root, first.manifest)
         has_them = f"has these rows already{', but those that purge removed' * is_purged}"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
@@ -66,6 +69,26 @@ def append_source(
     root.write(APPENDED, listed.to_bytes())
     finish_cleaning(root, first.manifest)
     return part, Dataset([part]).learned if result is None else result.states[0]
+
+
+def _added_files(source: Any, root: Folder, first: Segment) -> tuple[Source, bool]:
+    """Return the source of the files that a table got since its rows were written, and whether there are any.
+
+    ConfigError if the table lost files, or rows of them.
+    """
+    parts = open_folder(first.root, None, trusted=True).segments
+    recorded = [
+        one.manifest.source for one in parts if (one.manifest.source or {}).get("table") == source.record["table"]
+    ]
+    written = {tuple(file) for record in recorded for file in _recorded_files(record)}
+    files = set(map(tuple, source.record["files"]))
+    if lost := sorted(name for name, *_ in written - files):
+        raise ConfigError(
+            f"append: rows of {source.record['table']} were deleted or rewritten since they were written to "
+            f"{root.url}, with {join_names(lost)}: write the dataset again, with overwrite=True"
+        )
+    added = {name for name, *_ in files - written}
+    return source.only(added) if added and written else source, bool(added)
 
 
 def _known_sources(versions: Versions, first: Segment) -> Iterable[str]:

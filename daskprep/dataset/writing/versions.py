@@ -319,7 +319,7 @@ def _compare_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | 
     elif any(not stamp for _, _, *stamps in now.get("files", ()) for stamp in stamps):
         yield "the rows of a stream cannot be compared with its rows (version=... names them)"
     elif (old := _file_stamps(before)).keys() & (new := _file_stamps(now)).keys():
-        yield from _compare_files(old, new)
+        yield from _compare_files(old, new, "the table" if "table" in now else "[the new files]")
     elif before is None or describe_source(before) != describe_source(now):
         old_source = "rows that were not recorded" if before is None else describe_source(before)
         yield f"it was written from {old_source}, not from {describe_source(now)}"
@@ -331,7 +331,7 @@ def _file_stamps(record: Mapping[str, Any] | None) -> dict[str, list[Any]]:
     return {name: stamp for name, *stamp in (record or {}).get("files", ())}
 
 
-def _compare_files(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+def _compare_files(before: Mapping[str, Any], now: Mapping[str, Any], new: str) -> Iterator[str]:
     """Yield the names of files that were added, removed and changed, whose stamps are `before` and `now`, as text."""
     added = [name for name in now if name not in before]
     removed = [name for name in before if name not in now]
@@ -340,7 +340,7 @@ def _compare_files(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterato
         if names:
             yield f"{format_count(len(names), 'file')} {verb} since it was written: {join_names(names)}"
     if added and not removed and not changed:
-        yield "append([the new files], path) adds their rows"
+        yield f"append({new}, path) adds their rows"
     elif not (added or removed or changed):
         yield "its files were read with other options"
 
@@ -349,6 +349,8 @@ def describe_source(record: Mapping[str, Any]) -> str:
     """Return a phrase for the rows of a source record, such as names of files or "5 rows in memory"."""
     if "splits" in record:
         return ", ".join(f"{describe_source(one)} ({name})" for name, one in record["splits"].items())
+    if "table" in record:
+        return f"the table {record['table']}"
     if "files" in record:
         return join_names([name for name, *_ in record["files"]])
     if "version" in record:
