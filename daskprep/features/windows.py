@@ -38,8 +38,8 @@ class Reach(NamedTuple):
 class WindowBorder:
     """The rows of one partition that windows of other partitions may have."""
 
-    groups: pa.Array  # names of groups
-    positions: Integers  # where the partition has each group: a share has some of them
+    groups: pa.Array  # their names, each once
+    positions: Integers  # numbers of groups in the partition, which a share has some of
     values: pa.Array  # in order, by group
     codes: Integers  # indices of their groups
     times: Integers  # empty if windows need none

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ class CountedCells:
 def encode_new_rows(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source, inputs: Mapping[str, Contract]
 ) -> dict[str, Any]:
-    """Return the arrays of all features, without targets of an absent label.
+    """Return the arrays of all features, without targets of an absent label; a lazy target raises when it is computed.
 
     These are named in a warning. A target with "drop_row" has no replacement, since a write would leave the row out.
     """
@@ -65,6 +66,9 @@ def encode_new_rows(
 
     def encode(chosen: Mapping[str, Contract]) -> dict[str, Any]:
         if (arrays := encode_small_frame(chosen, learned, source)) is None:
+            if not source.in_memory:  # labels are read when the arrays are computed
+                defer: Any = partial(partial, targets=chosen.keys() - inputs.keys())
+                return encode_source(chosen, learned, source, defer)
             counted = CountedCells(chosen, learned, source)
             arrays = encode_source(chosen, learned, source, counted.wrap)
             counted.warn("encode")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -16,6 +16,7 @@ from daskprep.features.base import (
     Contract,
     Loss,
     SideColumns,
+    all_outputs,
     check_arrow,
     drops_missing,
     keeps_missing,
@@ -351,6 +352,15 @@ def _collect_rejects(feature: Contract, name: str, unreadable: UnreadableCells |
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
 
 
+class PartitionOutputs(dict[str, Any]):
+    """Encoded outputs of a partition; reading one that could not be encoded raises its error."""
+
+    def __getitem__(self, output: str) -> Any:
+        if isinstance(value := super().__getitem__(output), UnfilledCellError):
+            raise value
+        return value
+
+
 def encode_columns(
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
@@ -358,10 +368,22 @@ def encode_columns(
     parsed: Parsed,
     table: pa.Table,
     losses: LossMasks | None = None,
+    targets: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Encode all rows of every column, also rows to drop; `losses` is filled in as by `encoded_outputs`."""
-    columns = completed_columns(features, learned, context, parsed, table)
-    return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool), losses=losses))
+    """Encode all rows of every column, also rows to drop; `losses` is filled in as by `encoded_outputs`.
+
+    Only reading the outputs of `targets` without a label raises.
+    """
+    columns, keep = completed_columns(features, learned, context, parsed, table), np.ones(parsed.rows, bool)
+    outputs = PartitionOutputs()
+    for name, feature in features.items():
+        try:
+            outputs.update(encoded_outputs({name: feature}, learned, columns, keep, losses=losses))
+        except UnfilledCellError as error:
+            if name not in targets:
+                raise
+            outputs.update(dict.fromkeys((name + output for output in all_outputs(feature)), error))
+    return outputs
 
 
 def completed_columns(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dask.dataframe as dd
 import datasets
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep import serving
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, UnfilledCellError
 
 FRAME = pd.DataFrame({"x": np.arange(6.0), "kind": ["b", "a", "b", "c", "b", "a"]})
 
@@ -84,6 +85,16 @@ def test_rows_without_label_are_dropped_with_a_warning(tmp_path):
     assert dataset.num_classes("kind") == dataset["train"].num_classes("kind") == 3
     with pytest.warns(UserWarning, match='the rows are encoded without "kind": some have no label'):
         assert "kind" not in dp.Preprocessor.from_dataset(dataset).encode(frame)
+
+
+def test_lazy_inputs_do_not_depend_on_missing_labels():
+    frame = FRAME.assign(kind=[None, "a", "b", "c", "b", "a"])
+    prep = prep_of().fit(FRAME)
+    arrays = prep.encode(dd.from_pandas(frame, npartitions=2))
+    np.testing.assert_array_equal(np.asarray(arrays["x"]), prep.encode(FRAME)["x"])
+    with pytest.raises(UnfilledCellError, match="1 cells are missing"):
+        arrays["kind"].compute()
+    np.testing.assert_array_equal(arrays["kind"].blocks[1].compute(), prep.encode(FRAME)["kind"][3:])
 
 
 def test_handle_unknown_unk_keeps_a_class_for_unknown_labels():
