@@ -300,9 +300,9 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
 
         The result has NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
         Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
-        without targets, and rows in memory without a target if a label is missing that nothing replaces; the lazy array
-        of such a target raises `UnfilledCellError`, others do not. No row is dropped: a missing value of an input that
-        a write would drop becomes `Learned.fill_value`.
+        without targets, and rows in memory without a target if a label is missing that nothing replaces. The lazy array
+        of such a target raises `UnfilledCellError`. No row is dropped: a missing value of an
+        input that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._open_new_rows(self._as_rows(frame), Options(scratch=self._scratch))

@@ -31,10 +31,12 @@ from daskprep.rows.cells import is_missing, text_of
 from daskprep.rows.metrics import prometheus_text
 from daskprep.rows.predictions import PredictionColumn, PredictionOptions, create_decoder, decode_batches
 from daskprep.rows.saved import load_vocabularies, parse_vocabulary_file, read_unless_link
+from daskprep.rows.series import MAX_PAST
 
 __all__ = ["Encoder", "load"]
 
 _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
+_MIN_TRIMMED = 64  # rows of a group before those that no window of time needs are removed; then again at twice the rest
 
 
 class FallbackRowEncoder:
@@ -104,6 +106,18 @@ class FallbackRowEncoder:
         lacking = np.flatnonzero(np.concatenate(masks)[first:]).tolist() if masks else []
         return {output: array[first:] for output, array in arrays.items()}, lacking
 
+    def find_needed(self, rows: RowMappings) -> list[int]:
+        """Return the positions of the rows of a group that windows of later rows may have."""
+        from daskprep.passes.engine import PartitionReader  # noqa: PLC0415
+        from daskprep.sources import as_source  # noqa: PLC0415
+
+        [feature], [learned] = self._prep.features_.values(), self._prep.learned_.values()
+        parsed, _ = PartitionReader(as_source(self._frame(rows))).read(self._prep.features_, [], 0)
+        imputer: Any = feature.imputer
+        rows_needed, _ = imputer.find_border_rows(learned.mask_unlearned(parsed.columns[self.name]), learned)
+        needed: list[int] = np.sort(rows_needed).tolist()
+        return needed
+
     def report(self, rows: RowMappings, first: int = 0) -> CellReport:
         """Return the missing, unreadable and unseen cells of rows, and rows whose window lacks rows."""
         from daskprep.passes.encoding import rows_by_kind  # noqa: PLC0415
@@ -128,10 +142,11 @@ class FallbackRowEncoder:
 class _PastRows:
     """The last rows of each group, for windows of later rows. The group unused longest loses its oldest rows first."""
 
-    def __init__(self, columns: Sequence[str], past: tuple[str | None, int, bool], limit: int) -> None:
-        self._columns, (self._group, self._per_group, self._null_is_group) = columns, past
-        self._limit, self._rows = limit, 0
+    def __init__(self, encoder: Any, limit: int) -> None:
+        self._columns, (self._group, self._per_group, self._null_is_group) = encoder.columns, encoder.past
+        self._limit, self._rows, self._encoder = limit, 0, encoder
         self._groups: OrderedDict[str | None, deque[dict[str, Any]]] = OrderedDict()
+        self._trimmed: dict[str | None, int] = {}  # rows of groups after the last time that unneeded ones were removed
 
     def before(self, rows: RowMappings) -> list[Mapping[str, Any]]:
         """Return the kept rows of the same groups."""
@@ -153,12 +168,18 @@ class _PastRows:
                 if len(known) > self._per_group:
                     known.popleft()
                     self._rows -= 1
+                elif self._per_group == MAX_PAST and len(known) >= max(_MIN_TRIMMED, 2 * self._trimmed.get(group, 0)):
+                    needed = self._encoder.find_needed(list(known))
+                    self._rows -= len(known) - len(needed)
+                    known = self._groups[group] = deque(known[number] for number in needed)
+                    self._trimmed[group] = len(known)
                 while self._rows > self._limit:
                     oldest, known = next(iter(self._groups.items()))
                     known.popleft()
                     self._rows -= 1
                     if not known:
                         del self._groups[oldest]
+                        self._trimmed.pop(oldest, None)
 
     def _group_of(self, row: Mapping[str, Any]) -> str | None:
         return "" if self._group is None else text_of(row[self._group])
@@ -177,8 +198,9 @@ class Encoder:
         Whether tokenizers that the state names may be downloaded, as for `Preprocessor.load`.
     history : int
         Number of rows that are kept for each feature with windows over past rows: a row that is encoded, or passed to
-        `remember`, is in the windows of later rows of its group. Of a group, the rows that its window needs are kept.
-        Beyond the limit, the group unused longest loses its oldest rows. 0: windows have rows of the same call alone.
+        `remember`, is in the windows of later rows of its group. Of a group, the rows that its window needs are kept,
+        with windows of time up to twice as many, and at least 64. Beyond the limit, the group unused longest loses its
+        oldest rows. 0: windows have rows of the same call alone.
     """
 
     def __init__(self, state: Mapping[str, Any], *, trusted: bool = False, history: int = 0) -> None:
@@ -208,9 +230,7 @@ class Encoder:
         if isinstance(history, bool) or not isinstance(history, int) or history < 0:
             raise ConfigError(f"Encoder: history={history!r} is no number of rows: pass one such as 1_000_000")
         self._past = {
-            name: _PastRows(one.columns, one.past, history)
-            for name, one in self._inputs.items()
-            if one.past is not None and history
+            name: _PastRows(one, history) for name, one in self._inputs.items() if one.past is not None and history
         }
         for one in self._targets.values():
             one.require_labels()

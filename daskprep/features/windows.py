@@ -36,11 +36,11 @@ class Reach(NamedTuple):
 @checkpointable
 @dataclass(frozen=True)
 class WindowBorder:
-    """The rows of one partition that windows of other partitions may have."""
+    """The rows of one partition that windows of other partitions may have, in order, by group."""
 
-    groups: pa.Array  # their names, each once
-    positions: Integers  # numbers of groups in the partition, which a share has some of
-    values: pa.Array  # in order, by group
+    groups: pa.Array
+    positions: Integers  # of the groups in the partition
+    values: pa.Array
     codes: Integers  # indices of their groups
     times: Integers  # empty if windows need none
     extent: Integers  # first and last time of each group; empty without times
@@ -131,6 +131,10 @@ class WindowImputer(NeighbourImputer):
 
     def find_border(self, parsed: pa.Array, learned: Any = None) -> WindowBorder:
         """Return the rows of each group that windows of other partitions may have."""
+        return self.find_border_rows(parsed, learned)[1]
+
+    def find_border_rows(self, parsed: pa.Array, learned: Any = None) -> tuple[Integers, WindowBorder]:
+        """Return the numbers of the rows of `find_border`, and their values."""
         codes, groups = self._codes_of(parsed)
         values, times = self.values_of(parsed, learned), self._times_of(parsed)
         late, extent = 0, np.empty((0, 2), np.int64)
@@ -151,7 +155,7 @@ class WindowImputer(NeighbourImputer):
         rows = rows[kept]
         kept_times = times[rows] if self.uses_times else times[:0]
         numbers = np.arange(len(groups))
-        return WindowBorder(groups, numbers, values.take(pa.array(rows)), codes[rows], kept_times, extent, late)
+        return rows, WindowBorder(groups, numbers, values.take(pa.array(rows)), codes[rows], kept_times, extent, late)
 
     def compute_border_values(self, borders: Sequence[WindowBorder]) -> list[Any]:
         """Return for each partition the rows of other partitions, or of `with_history`, that its windows have."""

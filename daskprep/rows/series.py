@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -277,6 +278,12 @@ class TimeseriesRowEncoder(RowEncoder):
         if self.uses_neighbours and not self.looks_ahead:
             is_filled = params.missing_value_strategy in NEIGHBOUR_STRATEGIES
             self.past = params.group_by, MAX_PAST if is_filled else params.window_size - 1, True
+
+    def find_needed(self, rows: RowMappings) -> list[int]:
+        """Return the positions of the rows that windows need: the last ones, and a number before to fill theirs."""
+        start, read = max(len(rows) - self.params.window_size + 1, 0), self._read_present if self.nulls else self.read
+        present = (number for number in reversed(range(start)) if read(rows[number][self.column]) is not None)
+        return [*islice(present, 1), *range(start, len(rows))]
 
     def read(self, cell: Any) -> Sequence[float] | None:
         if not self.uses_neighbours:

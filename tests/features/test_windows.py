@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
+from daskprep import serving
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.windows import WindowImputer
 from daskprep.passes import borders
@@ -290,17 +291,41 @@ def test_services_that_keep_rows_encode_as_a_frame(seed, feature, calls):
     expected, ends = prep.encode(frame), np.cumsum([0, *calls])
     encoder = Encoder(prep.to_dict(), history=1_000)
     start = min(int(ends[1]), 30)
-    encoder.remember(records(frame[:start]))
-    for begin, end in zip(ends[1:], [*ends[2:], 30], strict=True):
-        rows = records(frame[begin:end])
-        arrays, report = encoder.encode(rows, report=True)
-        np.testing.assert_array_equal(arrays["h"], expected["h"][begin:end])
-        if not feature.horizon:
-            np.testing.assert_array_equal(arrays["w"], expected["w"][begin:end])
-            padded = np.flatnonzero(np.isnan(expected["w"][begin:end]).any(axis=1)).tolist()
-            assert list(report.get("w", {}).get("padded", {})) == padded
-        empty = np.flatnonzero((expected["h"][begin:end] == 0).all(axis=1)).tolist()
-        assert list(report.get("h", {}).get("padded", {})) == empty
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "_MIN_TRIMMED", 2)
+        encoder.remember(records(frame[:start]))
+        for begin, end in zip(ends[1:], [*ends[2:], 30], strict=True):
+            rows = records(frame[begin:end])
+            arrays, report = encoder.encode(rows, report=True)
+            np.testing.assert_array_equal(arrays["h"], expected["h"][begin:end])
+            if not feature.horizon:
+                np.testing.assert_array_equal(arrays["w"], expected["w"][begin:end])
+                padded = np.flatnonzero(np.isnan(expected["w"][begin:end]).any(axis=1)).tolist()
+                assert list(report.get("w", {}).get("padded", {})) == padded
+            empty = np.flatnonzero((expected["h"][begin:end] == 0).all(axis=1)).tolist()
+            assert list(report.get("h", {}).get("padded", {})) == empty
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kept"),
+    [
+        ({"window_size": 3, "time": "at", "step": "1D"}, 100),
+        ({"window_size": "2D", "time": "at", "statistics": ["mean"]}, 100),
+        ({"window_size": 3, "missing_value_strategy": "ffill"}, 64),
+        ({"window_size": 3, "missing_value_strategy": "ffill", "shift": 1}, 64),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_services_keep_the_rows_of_a_group_that_windows_need(parameters, kept):
+    hours = pd.date_range("2024-01-01", periods=600, freq="h")
+    frame = pd.DataFrame({"at": hours, "load": np.arange(600.0)})
+    frame.loc[100:300, "load"] = None
+    prep = dp.Preprocessor({"w": dp.Timeseries(column="load", **parameters)}).fit(frame)
+    encoder, expected = Encoder(prep.to_dict(), history=1_000_000), prep.encode(frame)["w"]
+    for start in range(0, 600, 50):
+        found = encoder.encode(records(frame[start : start + 50]))["w"]
+        np.testing.assert_array_equal(found, expected[start : start + 50])
+        assert encoder._past["w"]._rows <= 2 * kept
 
 
 def test_services_keep_a_limited_number_of_rows():
