@@ -54,7 +54,7 @@ from daskprep.sources.balance import balanced_weights
 from daskprep.sources.opening import SPLIT
 from daskprep.sources.partitions import Workers
 from daskprep.sources.partitions.progress import Progress
-from daskprep.sources.split import FixedSplit, GroupSplit, RandomSplit, Splitter, StratifiedSplit
+from daskprep.sources.split import FixedSplit, GroupSplit, Splitter
 from daskprep.sources.split.times import TimeSplitter
 from daskprep.storage import Folder
 from daskprep.storage.layout import SPLITS
@@ -681,7 +681,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _warn_about_time_order(self, split: Splitter | None) -> None:
         """Warn about a random split of dates in order."""
         dates = [name for name, learned in self.learned_.items() if getattr(learned, "in_order", False)]
-        if dates and isinstance(split, RandomSplit | StratifiedSplit):
+        if dates and split is not None and split.draws_rows:
             column = self.features_[dates[0]].reads(dates[0])[0]
             warn(
                 f'rows look ordered by time in column "{column}", so a random split may leak: test rows fall between '

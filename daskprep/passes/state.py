@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from daskprep.columns.parametrized import check_is_fitted, to_json_value
 from daskprep.columns.vocabulary import LARGE_VOCABULARY, Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.features import FEATURES, USER_KINDS, Category, Feature, Learned
+from daskprep.features import FEATURES, USER_KINDS, Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import FeatureParams, make_feature
@@ -200,8 +200,8 @@ def _restore_targets(
     with saved.error_context("the targets"):
         targets = saved.read_targets(state, features)
     for target in map(features.__getitem__, targets):
-        if isinstance(target, Category) and target.handle_unknown is None:
-            target.handle_unknown = "unk"  # saved as None for targets, as before the parameter existed
+        if getattr(target, "handle_unknown", "") is None:
+            target.set_params(handle_unknown="unk")  # saved as None for targets, as before the parameter existed
     return features, learned, targets
 
 

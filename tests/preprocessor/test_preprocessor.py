@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -353,3 +354,18 @@ def test_row_without_neighbors_uses_a_fallback_excluded_from_statistics(kind, st
     if strategy == "drop_row" and kind != "window":  # which drops rows by their windows, after the fit
         counted = dp.Preprocessor({"x": feature}, split=None).fit(gaps).learned_["x"]
         assert dataclasses.replace(counted, missing=0, seen=0) == prep.learned_["x"]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_split_of_single_rows_in_order_of_time_warns(shuffled):
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=60), "shop": list("abcdef") * 10})
+    frame = frame.sample(frac=1, random_state=0) if shuffled else frame
+    splits = [dp.GroupSplit("shop"), dp.DatetimeSplit("day"), dp.HashSplit("shop"), dp.KFold(2), None]
+    for split in (dp.RandomSplit(), dp.StratifiedSplit("shop"), *splits):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            dp.Preprocessor({"day": "date", "shop": "category"}, split=split).fit(frame)
+        leaks = split not in splits and not shuffled
+        messages = [str(one.message) for one in caught]
+        assert [text for text in messages if "rows look ordered by time" in text] == messages[: int(leaks)], split
+        assert not leaks or 'use split=DatetimeSplit("day")' in messages[0]

@@ -480,3 +480,14 @@ def test_encode_replaces_missing_labels_by_another_strategy():
     prep = dp.Preprocessor(features, targets=["y", "n"], split=None).fit(frame)
     encoded = prep.encode(pd.DataFrame({"x": [1.0], "y": [None], "n": [None]}))
     assert (encoded["y"].tolist(), encoded["n"].tolist()) == ([0], [2.0])
+
+
+def test_target_with_a_class_for_unknown_values_is_loaded_as_saved():
+    frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": ["a", "b", "a"]})
+    prep = dp.Preprocessor({"x": "number", "y": dp.Category(handle_unknown="unk")}, targets="y").fit(frame)
+    state = prep.to_dict()
+    assert "handle_unknown" not in state["features"]["y"]["params"]  # as before the parameter existed
+    again = dp.Preprocessor.from_dict(state)
+    assert again.features_["y"].handle_unknown == "unk"
+    new = frame.assign(y=["b", "c", "a"])
+    assert again.encode(new)["y"].tolist() == prep.encode(new)["y"].tolist()

@@ -214,12 +214,13 @@ def test_invalid_parameters_raise(split, message):
 
 
 def test_census_columns():
-    assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], ["x"], [], ["x"], ["x"]]
+    without = {"random", "fixed", "hash"}  # which assign each row by itself
+    assert all(split.columns == ([] if split.type in without else ["x"]) for split in EXAMPLES)
 
 
 def test_exclusion_reason_and_number_of_folds():
-    assert [split.exclusion_reason for split in EXAMPLES if split.type != "datetime"] == [None] * 6
-    assert [split.folds for split in EXAMPLES] == [0] * 8
+    assert all(split.exclusion_reason is None for split in EXAMPLES if split.type != "datetime")
+    assert not any(split.folds for split in EXAMPLES)
     assert DatetimeSplit("x").exclusion_reason is None
     assert DatetimeSplit("x", gap="7 days").exclusion_reason == "less than 7 days after the end of the previous split"
 

@@ -61,6 +61,7 @@ class Splitter(Parametrized, ABC):
 
     counts_rows: ClassVar[bool] = True  # whether `plan` needs the row counts of partitions
     counts_column: ClassVar[bool] = False  # whether `census` reads `assign_columns`
+    draws_rows: ClassVar[bool] = False  # whether single rows are drawn, which leaks between rows in order of time
     column: str
     shares: Shares
     seed: int

@@ -68,6 +68,7 @@ class RandomSplit(Splitter):
     """
 
     type = "random"
+    draws_rows = True
 
     shares: Shares = DEFAULT_SHARES
     seed: int = 42
@@ -148,7 +149,7 @@ class StratifiedSplit(Splitter):
     """
 
     type = "stratify"
-    counts_column = True
+    counts_column = draws_rows = True
 
     column: str
     shares: Shares = DEFAULT_SHARES
