@@ -34,6 +34,7 @@ from daskprep.sources.delimited import (
 )
 from daskprep.sources.json_lines import JsonFragment, assign_types, plan_json
 from daskprep.sources.locations import File, Spool, find_files, for_each_file, has_room
+from daskprep.sources.tars import plan_tars
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000
@@ -44,7 +45,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN_FILES = 3
 _SURVEY_THREADS = 8  # each thread keeps the bytes and the table of one fragment in memory
 
-Format = Literal["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
+Format = Literal["parquet", "csv", "tsv", "jsonl", "feather", "orc", "tar"]
 _FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
     ".parq": "parquet",
@@ -57,6 +58,7 @@ _FORMATS: dict[str, Format] = {
     ".feather": "feather",
     ".arrow": "feather",
     ".orc": "orc",
+    ".tar": "tar",
 }
 _BATCH_FORMATS: dict[str, type[BatchFragment]] = {"feather": FeatherFragment, "orc": OrcFragment}
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
@@ -149,7 +151,7 @@ def read_files(
         folder or glob become columns.
     columns : iterable of str, optional
         Columns to read. Other columns are not checked, and do not count towards `partition_bytes`.
-    format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc"}, optional
+    format : {"parquet", "csv", "tsv", "jsonl", "feather", "orc", "tar"}, optional
         Format of the files, if their names do not show it.
     delimiter : str, optional
         Separator of CSV values. By default it is detected among comma, tab, semicolon and "|".
@@ -215,6 +217,8 @@ def read_files(
         common_schema, fragments = plan_parquet(files, wanted, partition_bytes, partitions)
     elif file_format in _BATCH_FORMATS:
         common_schema, fragments = plan_batches(_BATCH_FORMATS[file_format], files, wanted, partition_bytes, partitions)
+    elif file_format == "tar":
+        common_schema, fragments = plan_tars(files, partition_bytes, partitions)
     else:
         codec = codec_name(encoding)
         texts = [TextFile(file, codec, _COMPRESSIONS.get(_split_suffixes(file.name)[1])) for file in files]
@@ -314,7 +318,7 @@ def _find_format(name: str) -> Format | None:
     """Return the format of a file by its name; None if unknown, or compressed and binary."""
     suffix, compression = _split_suffixes(name)
     file_format = _FORMATS.get(suffix)
-    return None if compression and file_format in {"parquet", *_BATCH_FORMATS} else file_format
+    return None if compression and file_format in {"parquet", "tar", *_BATCH_FORMATS} else file_format
 
 
 def common_format(files: Sequence[File]) -> Format:

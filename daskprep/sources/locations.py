@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import stat
+import tarfile
 import tempfile
 import weakref
 from collections import Counter
@@ -111,7 +112,7 @@ def explain_read_errors(file: File, kind: str) -> Iterator[None]:
     except DaskprepError:
         raise
     except Exception as error:
-        if isinstance(error, pa.ArrowException | UnicodeDecodeError) or (
+        if isinstance(error, pa.ArrowException | UnicodeDecodeError | tarfile.TarError) or (
             file.is_local and isinstance(error, OSError | MemoryError)
         ):
             raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error

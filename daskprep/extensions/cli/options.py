@@ -24,7 +24,7 @@ _READ_OPTIONS = (
     "format", "encoding", "delimiter", "names", "skip_rows", "comment", "null_values", "decimal", "thousands",
     "partition_bytes", "partitions",
 )  # fmt: skip
-_FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc"]
+_FORMATS = ["parquet", "csv", "tsv", "jsonl", "feather", "orc", "tar"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 OnWorkers: TypeAlias = Callable[..., AbstractContextManager[None]]
