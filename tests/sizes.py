@@ -71,7 +71,7 @@ CONSTANTS = {
     "duplicate_rows": "dataset.writing.duplicates._GROUP_ROWS",
     "duplicate_bytes": "dataset.writing.duplicates._BUFFER_BYTES",
     # Loaders
-    "expanded_bytes": "dataset.loader.batches._EXPANDED_BYTES",
+    "expanded_bytes": "dataset.loader.batches._EXPANDED_BYTES dataset.loader.batches._PART_BYTES",
     "window_batches": "dataset.loader.pipeline._MAX_BATCHES",
     "window_bytes": "dataset.loader.pipeline.SMALL_BYTES",
     "decoded_windows": "dataset.loader.pipeline._DECODED_AHEAD",

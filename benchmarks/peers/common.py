@@ -164,12 +164,12 @@ def main(
     """Time epochs of batches, and print one JSON line. Each epoch must yield each row once, by the numbers in `key`."""
     from benchmarks.peers.stream_data import Peak
 
-    rates, firsts, spreads = [], [], []
+    rates, firsts, spreads, cpus = [], [], [], []
     start = (time.perf_counter(), own_cpu_s(), machine_busy_s())
     with Peak() as peak:
         for epoch in range(arguments.epochs):
             numbers: list[np.ndarray] = []
-            began = time.perf_counter()
+            began, cpu_before = time.perf_counter(), own_cpu_s()
             for batch in epochs(epoch):
                 if not numbers:
                     firsts.append(time.perf_counter() - began)
@@ -177,8 +177,10 @@ def main(
                 if time.perf_counter() - began > arguments.max_s:
                     break
             seconds = time.perf_counter() - began
+            cpu_seconds = own_cpu_s() - cpu_before
             every = np.concatenate(numbers).astype(np.int64)
             rates.append(len(every) / seconds)
+            cpus.append(1e6 * cpu_seconds / len(every))
             if len(np.unique(every)) != (len(every) if seconds > arguments.max_s else rows):
                 raise SystemExit(f"epoch {epoch} of {name} lacks or repeats some of {rows:,} rows")
             # 1 is the spread of rows that are drawn from the whole table.
@@ -192,6 +194,7 @@ def main(
         "peak_anon_mb": round(peak.tree_mb),
         "median_after_first": round(float(np.median(rates[1:] or rates))),
         "epochs": [round(rate) for rate in rates],
+        "cpu_us_after_first": round(float(np.median(cpus[1:] or cpus)), 1),
         "mix": [round(spreads[-1], 3)],
         "cpus_of_others": round(max(busy - cpu, 0.0) / wall, 2),
         "notes": notes,

@@ -82,6 +82,8 @@ def tools_of(arguments: argparse.Namespace) -> list[Tool]:
         ours(arguments, "daskprep, lazy, opencv", "--mode", "lazy", "--decoder", "opencv", "--epochs", 1),
         ours(arguments, f"{CACHED}, float32", "--mode", "lazy_cached", "--expand", "--epochs", 6),
         plain(arguments, "memmap, float32, sample by sample", cache_folder(arguments, 1) / "float32.npy", "samples"),
+        plain(arguments, "memmap, float32", cache_folder(arguments, 1) / "float32.npy", "rows"),
+        plain(arguments, "memmap, uint8, scaled to float32", cache_folder(arguments, 1) / "x.npy", "rows", "--scale"),
     ]
     for count in sorted({1, copies}):
         if count > 1:
@@ -166,8 +168,10 @@ def cached_table(runs: Runs, arguments: argparse.Namespace) -> tuple[str, dict[s
         figures[name] = {"images_per_s": rate, "bytes": size}
         against = times_as_fast(later_rate(runs[mine]) if mine in runs else None, rate)
         count = f"{arguments.copies * IMAGES if many else IMAGES:,}"
-        rows.append([name, count, f"{rate:,.0f}", against, f"{size / 1e6:,.0f}", others_of(runs, name)])
-    head = ["tool", "images", "images/s, later epochs", "lazy_cached, times as fast", "MB on disk", "work of others"]
+        cpu = f"{middle(done, 'cpu_us_after_first'):,.1f}"
+        rows.append([name, count, f"{rate:,.0f}", against, cpu, f"{size / 1e6:,.0f}", others_of(runs, name)])
+    head = ["tool", "images", "images/s, later epochs", "lazy_cached, times as fast"]
+    head += ["CPU us an image", "MB on disk", "work of others"]
     return table(head, rows), figures
 
 

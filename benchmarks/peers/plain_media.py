@@ -66,9 +66,9 @@ def prepare_sounds(data: Path, array: Path, kind: str) -> None:
 
 
 def batches_of_array(
-    array: np.ndarray, order: np.ndarray, way: str, batch: int, threads: int
+    array: np.ndarray, order: np.ndarray, way: str, batch: int, threads: int, *, scale: bool
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield batches of rows of a memory map."""
+    """Yield batches of rows of a memory map, with `scale` as float32 from 0 to 1."""
     with ThreadPoolExecutor(threads) as pool:
         for start in range(0, len(order), batch):
             rows = order[start : start + batch]
@@ -80,7 +80,8 @@ def batches_of_array(
                 found = np.empty((len(rows), *array.shape[1:]), array.dtype)
                 parts = zip(np.array_split(rows, threads), np.array_split(found, threads), strict=True)
                 list(pool.map(lambda part: array.take(part[0], 0, part[1], "clip"), parts))
-            yield {"x": torch.from_numpy(found), "y": torch.from_numpy(rows)}
+            images = torch.from_numpy(found)
+            yield {"x": images.float().div_(255) if scale else images, "y": torch.from_numpy(rows)}
 
 
 def batches_of_files(
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument("--type", choices=["fbank", "raw"], help="of sounds; images otherwise")
     parser.add_argument("--threads", type=int, default=1, help="that decode sounds or read rows")
     parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--scale", action="store_true", help="yield images as float32")
     parser.add_argument("--prepare", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -124,7 +126,7 @@ def main() -> None:
         order = np.random.default_rng(epoch).permutation(rows)
         if array is None:
             return batches_of_files(files, order, arguments.type, arguments.batch, arguments.threads)
-        return batches_of_array(array, order, arguments.way, arguments.batch, arguments.threads)
+        return batches_of_array(array, order, arguments.way, arguments.batch, arguments.threads, scale=arguments.scale)
 
     if array is None:
         # The first call of librosa imports and compiles for seconds, which is not part of an epoch.

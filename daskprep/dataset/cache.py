@@ -235,14 +235,14 @@ class BlockCache:
             raise CorruptDatasetError(f"{self.folder.url}/{name} is a folder, not a cached block: remove it") from error
 
     @property
-    def _is_plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether chunks contain rows in the same bytes as in memory."""
         is_bytes = np.dtype(self.output.dtype).itemsize == 1
         return self.compression == "none" and is_bytes and math.prod(self.output.shape) > 0
 
     def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
         """Return the rows of a chunk file, including the fill rows of the last block."""
-        if not self._is_plain:
+        if not self.is_plain:
             data = self.folder.read_buffer(name)
             row_bytes = math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize
             # Checked before the checksum, which would read all of a huge file.

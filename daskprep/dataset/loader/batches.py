@@ -14,6 +14,7 @@ import torch
 from daskprep.columns.permutation import Integers
 from daskprep.dataset.loader.groups import Group, ReusedArrays, to_device
 from daskprep.dataset.loader.lengths import Trimming
+from daskprep.dataset.loader.media import copy_rows
 from daskprep.dataset.loader.pipeline import RowTally, Window
 from daskprep.dataset.options import SharedOptions
 from daskprep.dataset.stored import StoredDataset
@@ -32,6 +33,7 @@ Expander: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 SOURCE_ID = "source_id"
 """The name in batches of the number of each row's dataset, where several are read together."""
 _EXPANDED_BYTES = 1 << 21  # maximum bytes of an output that are expanded in one call
+_PART_BYTES = 1 << 19  # of a larger batch: fits the cache of a core, and malloc keeps memory of this size
 
 
 def select_outputs(
@@ -169,6 +171,8 @@ class BatchBuilder:
                     if expand is None
                     else _expand_batches(output.name, column, sizes, expand, split, arrays)
                 )
+        for group, late_rows in window.late_rows.items():
+            columns[group.name] = self._copy_batches(group, late_rows, sizes, arrays)
         names = self.names if self.trimming is None else self.trimming.names(self.names)
         if self.source_ends is not None:
             # The row numbers of a mix continue to count in the next epoch of a source.
@@ -189,6 +193,23 @@ class BatchBuilder:
                     batch |= {name: next(_expand_batches(name, batch[name], [size], expand, _split_rows, arrays))}
             yield self.batch_format(batch), tally
 
+    def _copy_batches(
+        self, group: Group, rows: list[np.ndarray], sizes: list[int], arrays: ReusedArrays
+    ) -> Iterator[Any]:
+        """Yield the batches of an output of media, copied from views of rows when they are needed, and expanded.
+
+        A copy takes less than a task of another thread, and two arrays in turn stay in the cache of the processor.
+        """
+        expand = None if group.name in self._augmented_names else self.expand.get(group.name)
+        for stop, size in zip(itertools.accumulate(sizes), sizes, strict=True):
+            array = arrays.take(group, size, functools.partial(group.empty, size))[:size]
+            copy_rows(rows[stop - size : stop], array)
+            batch = torch.from_numpy(array)
+            del array
+            if expand is not None:
+                batch = next(_expand_batches(group.name, batch, [size], expand, _split_rows, arrays))
+            yield batch
+
     @property
     def _augmented_names(self) -> set[str]:
         return set(itertools.chain.from_iterable(self.augment))
@@ -199,10 +220,10 @@ def _expand_batches(
 ) -> Iterator[Any]:
     """Yield the batches of `sizes` rows of a column, expanded in calls of up to `_EXPANDED_BYTES`.
 
-    A batch that takes more is expanded in parts, which stay in the cache of a core, to one of `arrays`.
+    A batch that takes more is expanded in parts, to one of `arrays`.
     """
     row = expand(column[:1])
-    rows_at_once = max(1, _EXPANDED_BYTES // max(1, row.nbytes))
+    rows_at_once, part_rows = (max(1, size // max(1, row.nbytes)) for size in (_EXPANDED_BYTES, _PART_BYTES))
     in_parts = row.device.type == "cpu" and row.layout == torch.strided and not _share_memory(row, column)
     count = max(1, rows_at_once // max(sizes))
     for start in range(0, len(sizes), count):
@@ -214,8 +235,8 @@ def _expand_batches(
         nbytes = row.nbytes * len(rows)
         memory = torch.from_numpy(arrays.take(name, nbytes, functools.partial(np.empty, nbytes, np.uint8))[:nbytes])
         expanded = memory.view(row.dtype).view(len(rows), *row.shape[1:])
-        for first in range(0, len(rows), rows_at_once):
-            part = slice(first, first + rows_at_once)
+        for first in range(0, len(rows), part_rows):
+            part = slice(first, first + part_rows)
             expanded[part].copy_(expand(rows[part]))
         yield from split(expanded, batch_sizes)
 

@@ -412,6 +412,9 @@ class Loader(BatchIterator):
                 split: [(medium, self._cache_policy.open_cache(split, medium.group.name)) for medium in cached_media]
                 for split in self.split.joined
             }
+            for index, medium in enumerate(cached_media):
+                are_plain = all(pairs[index][1].is_plain for pairs in caches.values())
+                medium.is_late = are_plain and not settings.decodes and transfer.device is None
             # Each DataLoader worker decodes a part of every block, and so does each rank if there are fewer streams.
             ranks = -(-schedule.world_size // schedule.streams)
             sharer_index = schedule.rank % ranks * batches.step + batches.start % batches.step

@@ -125,6 +125,8 @@ class Medium:
 
     def __init__(self, group: Group, decoder: MediaDecoder) -> None:
         self.group = group
+        # Whether batches copy their rows from blocks that are decoded, instead of windows: see `find_rows`.
+        self.is_late = False
         self._decoder = decoder
         self._min_rows = decoder.min_rows
 
@@ -133,6 +135,15 @@ class Medium:
         count = max(min_tasks, rows // (_FINAL_TASK_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // self._min_rows))
 
+    def find_rows(
+        self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers
+    ) -> list[np.ndarray] | None:
+        """Return views of the rows; None if a block is not decoded completely."""
+        arrays = [media.decoded for media in blocks if media.decoded is not None]
+        if len(arrays) < len(blocks):
+            return None
+        return [arrays[block][row] for block, row in zip(block_indices.tolist(), indices.tolist(), strict=True)]
+
     def gather_rows(
         self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers, out: np.ndarray
     ) -> DecodeStats:
@@ -140,11 +151,8 @@ class Medium:
 
         Row i of `out` is row ``indices[i]`` of block ``blocks[block_indices[i]]``.
         """
-        arrays = [media.decoded for media in blocks]
-        if all(array is not None for array in arrays):
-            # One call for all rows, which needs no temporary array and releases the GIL for each copy.
-            pairs = zip(block_indices.tolist(), indices.tolist(), strict=True)
-            np.concatenate([arrays[block][row] for block, row in pairs], out=out.reshape(-1, *out.shape[2:]))
+        if (decoded := self.find_rows(blocks, block_indices, indices)) is not None:
+            copy_rows(decoded, out)
             return DecodeStats()
         missing: dict[int, list[CellRows]] = {}  # by decoder
         for block_index, targets in group_by_block(block_indices):
@@ -180,6 +188,11 @@ class Medium:
             for media, _, indices, row_targets in cell_rows
         )
         return DecodeStats(time.perf_counter() - began, len(order), len(failures), cached)
+
+
+def copy_rows(rows: Sequence[np.ndarray], out: np.ndarray) -> None:
+    """Copy rows of several arrays with one call, which needs no temporary array and releases the GIL for each row."""
+    np.concatenate(rows, out=out.reshape(-1, *out.shape[2:]))
 
 
 def group_by_block(block_indices: Integers) -> Iterable[tuple[int, Integers]]:

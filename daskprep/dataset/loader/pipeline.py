@@ -30,6 +30,8 @@ _REMOTE_THREADS = 48
 _WINDOW_BYTES = 32_000_000
 _MAX_BATCHES = 64
 _WINDOWS_AHEAD = 2
+# Windows refer to rows of a mapped cache, and need memory for them only if the cache is removed meanwhile.
+_LATE_SHARE = 4
 _PLANNED_AT_ONCE = 8  # besides these, so that no batch waits for the plan of all others
 # Windows are small while rows are decoded or encoded, because touching new memory costs more than another window. When
 # media are decoded, more windows per thread are in progress, so that threads stay busy while one of them decodes a
@@ -84,6 +86,7 @@ class Window:
     origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
     tensors: Tensors = field(default_factory=dict)
     stats: list[DecodeStats] = field(default_factory=list)  # of media that are gathered with the other rows
+    late_rows: dict[Group, list[np.ndarray]] = field(default_factory=dict)  # views of rows that batches copy
 
 
 BlockKey = tuple[int, int]
@@ -226,9 +229,11 @@ class Pipeline:
         self._unplanned = self._advance_epoch((-1, range(0)))  # epoch and batches to be planned
         schedule, _ = self._epochs[0]
         self._rank_rows = rank_rows = schedule.max_rank_rows
-        row_bytes = max(1, sum(group.row_bytes for group in groups))
-        window_bytes = SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
         is_limited = settings.window_bytes is not None
+        late = {medium.group for medium in media if medium.is_late}
+        share = 1 if is_limited else _LATE_SHARE
+        row_bytes = max(1, sum(group.row_bytes // (share if group in late else 1) for group in groups))
+        window_bytes = SMALL_BYTES if settings.decodes or settings.single_block_windows else _WINDOW_BYTES
         window_bytes = min(window_bytes, settings.window_bytes or window_bytes)
         self._max_batches = max(1, min(_MAX_BATCHES, window_bytes // (rank_rows * row_bytes)))
         threads, nbytes = settings.threads * settings.decodes, self._max_batches * rank_rows * row_bytes
@@ -237,7 +242,8 @@ class Pipeline:
         self._max_windows = max(_WINDOWS_AHEAD, extra_windows)
         # The last two batches may each have one row more of this rank.
         self._window_rows = self._max_batches * rank_rows + 2
-        self._in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
+        in_memory = [group for group in groups if group.stores_cells or not transfer.gathers]
+        self._in_memory = [group for group in in_memory if group not in late]
         self._shape = (tuple(groups), self._window_rows)
         self.arrays = self._buffers.take(ReusedArrays, self._shape, ReusedArrays)
         self._size = 1
@@ -441,8 +447,14 @@ class Pipeline:
             block_indices = np.repeat(np.searchsorted(list(resident), plan.blocks), plan.counts)
             origins = list(resident.values()), block_indices, located.within
         window = Window(schedule, epoch, batches, arrays, rows, sizes, tally_batches(rows, sizes), origins, tensors)
-        if not self.settings.decodes:
-            window.stats = [_gather_media(medium, window, slice(count)) for medium in self._media]
+        for medium in [] if self.settings.decodes else self._media:
+            late_rows = medium.find_rows(*_locate_media(medium, window)) if medium.is_late else None
+            if late_rows is not None:
+                window.late_rows[medium.group] = late_rows
+                continue
+            if medium.is_late:  # the cache was removed meanwhile
+                arrays[medium.group] = medium.group.empty(count)
+            window.stats.append(_gather_media(medium, window, slice(count)))
         self.times.gathering += time.perf_counter() - began
         return window
 
@@ -476,11 +488,17 @@ def _decode_media(medium: Medium, gathered: Future[Window], part: int, count: in
 
 def _gather_media(medium: Medium, window: Window, rows: slice) -> DecodeStats:
     """Copy or decode the media of rows of a window into its arrays; return statistics."""
-    if window.origins is None or not len(window.rows[rows]):
+    if not len(window.rows[rows]):
         return DecodeStats()
-    blocks, block_indices, indices = window.origins
-    media = [block.media[medium.group] for block in blocks]
+    media, block_indices, indices = _locate_media(medium, window)
     return medium.gather_rows(media, block_indices[rows], indices[rows], window.arrays[medium.group][rows])
+
+
+def _locate_media(medium: Medium, window: Window) -> tuple[list[MediaRows], Integers, Integers]:
+    """Return the blocks of a window, and for each row the index of its block and its index in the block."""
+    assert window.origins is not None
+    blocks, block_indices, indices = window.origins
+    return [block.media[medium.group] for block in blocks], block_indices, indices
 
 
 @dataclass

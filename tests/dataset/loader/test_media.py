@@ -574,6 +574,18 @@ def test_repeated_rows_are_read_from_growing_block(photos, tmp_path, sizes):
     assert twice.stats()["decoded"] < len(rows) - ROWS // 2  # some come twice to one batch
 
 
+@pytest.mark.parametrize("expand", [False, True])
+def test_kept_images_are_not_overwritten(train, sizes, expand):
+    sizes(expanded_bytes=300)
+    loader, rng, expected = train.loader(48, row_ids=True, expand=expand), np.random.default_rng(0), by_row(train)
+    kept = [batch for _ in range(4) for batch in loader if rng.random() < 0.5]
+    assert loader.stats()["decoded"] == 0
+    for batch in kept:
+        for row, photo in zip(batch["row_id"].tolist(), batch["photo"], strict=True):
+            original = torch.from_numpy(expected[row])
+            assert torch.equal(photo, original.float().div_(255) if expand else original)
+
+
 def test_cache_cleared_during_epoch_is_recreated(train):
     expected = by_row(train)
     batches = iter(train.loader(48, expand=False, row_ids=True, prefetch_size=1))
