@@ -1,8 +1,10 @@
 """CPU seconds and peak memory of a write of windows over the past rows of many groups, each size in a fresh process.
 
     python -m benchmarks.own.windows [--rows 1000000 10000000]
+    python -m benchmarks.own.windows --days 10 100
 
-There is a group for every ten rows. Histories have up to 50 items, windows 8 numbers.
+There is a group for every ten rows. Histories have up to 50 items, windows 8 numbers. With `--days`, a dataset has so
+many days of 50,000 rows, and the day that is grown by and appended has two rows of each group.
 """
 
 from __future__ import annotations
@@ -22,18 +24,20 @@ import daskprep as dp
 from benchmarks.peers.common import own_cpu_s, peak_memory_mb
 
 FILE_ROWS = 500_000
+DAY_ROWS = 50_000
+PAST_DAYS = 5  # whose rows are passed before a day
 FEATURES = {
     "History": {"h": dp.History(column="item", by="user", time="at", last=50)},
     "Timeseries": {"w": dp.Timeseries(column="load", group_by="user", time="at", window_size=8)},
 }
 
 
-def make_files(folder: Path, rows: int) -> None:
+def make_files(folder: Path, rows: int, file_rows: int = FILE_ROWS, groups: int | None = None) -> None:
     rng = np.random.default_rng(0)
-    for start in range(0, rows, FILE_ROWS):
-        size = min(FILE_ROWS, rows - start)
+    for start in range(0, rows, file_rows):
+        size = min(file_rows, rows - start)
         columns = {
-            "user": rng.integers(0, rows // 10, size),
+            "user": rng.integers(0, groups or rows // 10, size),
             "item": rng.integers(0, 5000, size).astype(str),
             "load": rng.random(size).astype(np.float32),
             "at": pa.array(np.arange(start, start + size) * 1_000_000, pa.timestamp("us")),
@@ -41,9 +45,27 @@ def make_files(folder: Path, rows: int) -> None:
         pq.write_table(pa.table(columns), folder / f"{start:010}.parquet")
 
 
+def append_day(kind: str, days: int, folder: Path) -> str:
+    """Return CPU seconds of passing the rows before a day, of `grow`, and of `append`, once after a first day."""
+    make_files(folder, (days + 2) * DAY_ROWS, DAY_ROWS, DAY_ROWS // 2)
+    files, target = sorted(folder.iterdir()), folder / "dataset.dp"
+    prep = dp.Preprocessor(FEATURES[kind], split=None)
+    prep.fit_write(files[:days], target, progress=False)
+    for number in (days, days + 1):
+        moments = [own_cpu_s()]
+        after = prep.with_history(files[number - PAST_DAYS : number])
+        moments.append(own_cpu_s())
+        prep.grow(files[number])
+        moments.append(own_cpu_s())
+        after.append(files[number], target, progress=False)
+        moments.append(own_cpu_s())
+    return " | ".join(f"{seconds:.2f}" for seconds in np.diff(moments))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
+    parser.add_argument("--days", type=int, nargs="+", help="days of datasets that a day is appended to")
     parser.add_argument("--one", nargs=2, help="type and folder of a single run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # windows at the start of a group are incomplete
@@ -53,6 +75,13 @@ def main() -> None:
         prep = dp.Preprocessor(FEATURES[kind], split=None)
         prep.fit_write(folder, Path(folder).with_suffix(f".{kind}"), progress=False)
         print(f"{own_cpu_s() - start:.1f} | {peak_memory_mb():.0f}")
+        return
+    if arguments.days:
+        print("| type | days | with_history | grow | append |\n|---|---|---|---|---|")
+        for kind in FEATURES:
+            for days in arguments.days:
+                with tempfile.TemporaryDirectory() as name:
+                    print(f"| {kind} | {days} | {append_day(kind, days, Path(name))} |", flush=True)
         return
     print("| type | rows | groups | CPU seconds | peak memory, MB |\n|---|---|---|---|---|")
     for rows in arguments.rows:

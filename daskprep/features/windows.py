@@ -161,7 +161,22 @@ class WindowImputer(NeighbourImputer):
         """Return for each partition the rows of other partitions, or of `with_history`, that its windows have."""
         borders = [*self._before, *borders]
         self.check_order(self.count_late(borders))
-        return list(self.outer_rows(borders))
+        return list(self.outer_rows(borders, len(self._before)))
+
+    def join_borders(self, borders: Sequence[WindowBorder]) -> WindowBorder:
+        """Return the rows of all borders that later partitions may have."""
+        names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
+        codes, numbers, first = names.indices.to_numpy(), np.arange(len(names.dictionary)), borders[0]
+        extent = ends = np.concatenate([border.extent for border in borders])
+        if len(ends):
+            extent = np.empty((len(numbers), 2), np.int64)
+            extent[codes[::-1], 0], extent[codes, 1] = ends[::-1, 0], ends[:, 1]  # the last of several is assigned
+        later = WindowBorder(
+            names.dictionary, numbers, first.values[:0], numbers[:0], first.times[:0], extent[:, [1, 1]], 0
+        )
+        [outer] = self.outer_rows([*borders, later], len(borders))
+        late = self.count_late(borders)
+        return WindowBorder(names.dictionary, numbers, outer.values, outer.codes, outer.times, extent, late)
 
     def count_late(self, borders: Sequence[WindowBorder]) -> int:
         """Return the number of rows that are earlier than the row before them in their group."""
@@ -176,8 +191,8 @@ class WindowImputer(NeighbourImputer):
                 "rows before a row are not its past: sort the data by time first"
             )
 
-    def outer_rows(self, borders: Sequence[WindowBorder]) -> Iterator[OuterRows]:
-        """Yield the rows of other partitions for each partition; `with_history` has the first borders."""
+    def outer_rows(self, borders: Sequence[WindowBorder], skip: int) -> Iterator[OuterRows]:
+        """Yield the rows of other partitions for each partition but the first `skip`."""
         names = pa.concat_arrays([border.groups for border in borders]).dictionary_encode(null_encoding="encode")
         known = np.split(
             names.indices.to_numpy().astype(np.int64), np.cumsum([len(border.groups) for border in borders])[:-1]
@@ -188,7 +203,7 @@ class WindowImputer(NeighbourImputer):
         keys, rows = (codes * len(borders) + parts)[order], (codes[order], _concat(borders, "times", order))
         values = pa.concat_arrays([border.values for border in borders]).take(pa.array(order))
         present = self.mask_present(values) if self._reach.fills else None
-        for part, groups in list(enumerate(known))[len(self._before) :]:
+        for part, groups in list(enumerate(known))[skip:]:
             # Sorted positions take a fraction of the time, since their neighbors are in the processor's cache.
             by_code, bounds = np.argsort(groups), np.empty((4, len(groups)), np.int64)
             for bound, at in zip(bounds, (0, part, part + 1, len(borders)), strict=True):

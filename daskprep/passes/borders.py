@@ -100,5 +100,5 @@ def _exchange_share(
     (folder, label, imputer), (number, parts) = shared, argument
     borders = [one.read() if isinstance(one, Section) else one for one in parts]
     return imputer.count_late(borders), write_sections(
-        folder, f"outer-{label}-{number}.scratch", imputer.outer_rows(borders)
+        folder, f"outer-{label}-{number}.scratch", imputer.outer_rows(borders, len(imputer._before))
     )

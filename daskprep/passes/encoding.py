@@ -136,7 +136,8 @@ def with_history(
     borders = run_pass(PartitionReader(source), _border_pass(features, learned))
     after = {name: copy.copy(feature) for name, feature in features.items()}
     for name, feature in after.items():
-        feature._before = [*feature._before, *(border[name] for border in borders)]
+        imputer: Any = feature.imputer
+        feature._before = [imputer.join_borders([*feature._before, *(border[name] for border in borders)])]
     return after
 
 

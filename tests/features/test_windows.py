@@ -181,9 +181,9 @@ def test_the_exchange_of_borders_holds_a_share_of_the_groups(tmp_path, monkeypat
     }
     held, outer_rows = [], WindowImputer.outer_rows
 
-    def record(imputer, borders):
+    def record(imputer, borders, skip):
         held.append(sum(len(border.codes) for border in borders))
-        for rows in outer_rows(imputer, borders):
+        for rows in outer_rows(imputer, borders, skip):
             held.append(len(rows.codes))
             yield rows
 
@@ -350,17 +350,42 @@ def test_new_rows_have_the_past_that_they_are_given(tmp_path_factory, seed, feat
     history = dp.History(column="item", by="shop", time="at", last=3)
     prep = dp.Preprocessor({"w": feature, "h": history}).fit(frame)
     whole, new = prep.encode(frame), frame[cut:].reset_index(drop=True)
-    after = prep.with_history(dd.from_pandas(frame[:cut], npartitions=partitions))
+    after = prep.with_history(dd.from_pandas(frame[: cut // 2 + 1], npartitions=partitions))
+    after = after.with_history(frame[cut // 2 + 1 : cut])
     for rows in (new, dd.from_pandas(new, npartitions=3)):
         ours = after.encode(rows)
         for output in whole:
             np.testing.assert_array_equal(np.asarray(ours[output]), whole[output][cut:])
     path = tmp_path_factory.mktemp("append") / "d.dp"
     prep.set_params(split=None).write(frame[:cut], path, progress=False)
-    dataset = after.set_params(split=None).append(new, path, progress=False, on_findings="ignore")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(borders, "SHARE_ROWS", 5)
+        patch.setattr(borders, "MEMORY_BYTES", 0)
+        rows = dd.from_pandas(new, npartitions=3)
+        dataset = after.set_params(split=None).append(rows, path, progress=False, on_findings="ignore")
     if not feature.horizon:
         np.testing.assert_array_equal(dataset["train"].read()["w"], whole["w"])
     np.testing.assert_array_equal(dataset["train"].read()["h"], whole["h"])
+
+
+@pytest.mark.parametrize("parameters", [{"time": "at", "step": "1D"}, {"missing_value_strategy": "ffill"}], ids=str)
+def test_rows_of_the_past_are_kept_as_windows_need_them(parameters):
+    frame = make_rows(2, 400, groups=2)
+    frame["item"] = "a"
+    features = {
+        "w": dp.Timeseries(column="load", group_by="shop", window_size=3, **parameters),
+        "h": dp.History(column="item", by="shop", last=4),
+    }
+    prep = after = dp.Preprocessor(features).fit(frame)
+    whole = prep.encode(frame)
+    for start in range(0, 400, 40):
+        part = frame[start : start + 40]
+        for output, array in after.encode(part).items() if start else ():
+            np.testing.assert_array_equal(array, whole[output][start : start + 40])
+        after = after.with_history(dd.from_pandas(part, npartitions=3))
+        for feature in after.features_.values():
+            assert len(feature._before) == 1
+            assert len(feature._before[0].codes) <= 3 * 12
 
 
 def test_history_without_windows_is_refused():
