@@ -3,13 +3,15 @@
     python -m benchmarks.machines.processes --data data/5m --rows 1000 1000000 5000000 [--workers 2 4] [--rounds 3]
 
 Each write runs in a process of its own. Prints a JSON line for each number of rows: median seconds of each choice,
-what the default chose, and the ratios of rows per second to those of threads.
+its median CPU seconds with imports and processes, what the default chose, and the ratios of rows per second to those
+of threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -43,14 +45,26 @@ def main() -> None:
         numbers = {f"{count} processes": count for count in options.workers}
         choices: dict[str, str | int | None] = {"threads": "threads", **numbers, "default": None}
         seconds: dict[str, list[float]] = {name: [] for name in choices}
+        cpu: dict[str, list[float]] = {name: [] for name in choices}
         for _ in range(options.rounds):
             for name, workers in choices.items():
+                before = children_cpu()
                 seconds[name].append(run_once(options.data, rows, workers))
-        medians = {name: round(median(times), 2) for name, times in seconds.items()}
+                cpu[name].append(children_cpu() - before)
+        medians, cpu_medians = (
+            {name: round(median(times), 2) for name, times in measured.items()} for measured in (seconds, cpu)
+        )
         with tempfile.TemporaryDirectory() as folder:
             chosen = choose_workers(estimate_bytes(first_rows(options.data, rows, Path(folder))), CPU_COUNT)
         ratios = {name: round(medians["threads"] / medians[name], 3) for name in (*numbers, "default")}
-        print(json.dumps({"rows": rows, **medians, "default_processes": chosen, "against_threads": ratios}), flush=True)
+        line = {"rows": rows, **medians, "cpu": cpu_medians, "default_processes": chosen, "against_threads": ratios}
+        print(json.dumps(line), flush=True)
+
+
+def children_cpu() -> float:
+    """Return the CPU seconds of all processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def run_once(data: Path, rows: int, workers: object) -> float:
