@@ -124,8 +124,10 @@ class _Domain(NamedTuple):
         return _Domain(*(field if field.size == 1 else field[rows] for field in self))
 
 
-def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Array) -> Integers:
-    """Return the positions of numbers under the permutation of [0, n) for a key.
+def permute(
+    index: NDArray[np.integer], n: int | Integers, key: int | Uint64Array, *, inverse: bool = False
+) -> Integers:
+    """Return the positions of numbers under the permutation of [0, n) for a key; `inverse`: the numbers at positions.
 
     `n`, 0 to 2**62, and `key`, as from `make_key`, are single values or arrays with a value per number. Eight rounds
     permute [0, 2**b), for b bits of n - 1: add, multiply by ``2 * m + 1``, and fold the high half onto the low half.
@@ -135,12 +137,12 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Uint64Arra
     # Sums and products modulo a power of two do not depend on higher bits: shorter words are exact, and faster.
     values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
     domain = domain.as_words(values.dtype)
-    _permute_in_blocks(values, domain)
+    _permute_in_blocks(values, domain, inverse=inverse)
     outside = np.flatnonzero(values >= domain.size)
     while outside.size:
         subdomain = domain.rows(outside)
         moved = values[outside]
-        _permute_in_blocks(moved, subdomain)
+        _permute_in_blocks(moved, subdomain, inverse=inverse)
         values[outside] = moved
         outside = outside[moved >= subdomain.size]
     return values.astype(np.int64)
@@ -163,23 +165,40 @@ def bit_lengths(numbers: Uint64Array) -> Uint64Array:
     return bits
 
 
-def _permute_in_blocks(values: _AnyUintArray, domain: _Domain) -> None:
+def _permute_in_blocks(values: _AnyUintArray, domain: _Domain, *, inverse: bool) -> None:
     """Permute values in place, block by block."""
     rows = _BLOCK_BYTES // values.itemsize
     for start in range(0, values.size, rows):
         block = slice(start, start + rows)
-        _permute_block(values[block], domain.rows(block))
+        _permute_block(values[block], domain.rows(block), inverse=inverse)
 
 
-def _permute_block(values: _AnyUintArray, domain: _Domain) -> None:
-    """Permute values in place by eight rounds, within [0, 2**b)."""
+def _permute_block(values: _AnyUintArray, domain: _Domain, *, inverse: bool) -> None:
+    """Permute values in place by eight rounds, within [0, 2**b), or by their inverses in reverse order."""
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
     keys = mix(domain.key[None, :] + rounds)
     addends, multipliers = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
+    if inverse:
+        for addend, multiplier in zip(addends[::-1], _reciprocals(multipliers)[::-1], strict=True):
+            # A fold is its own inverse, as it shifts by at least half of the bits.
+            np.right_shift(values, domain.shift, out=high)
+            values ^= high
+            values *= multiplier
+            values -= addend
+            values &= domain.mask
+        return
     for addend, multiplier in zip(addends, multipliers, strict=True):
         values += addend
         values *= multiplier
         values &= domain.mask
         np.right_shift(values, domain.shift, out=high)
         values ^= high
+
+
+def _reciprocals(factors: _AnyUintArray) -> _AnyUintArray:
+    """Return the multiplicative inverses of factors, which must not be even, modulo the power of two of their type."""
+    inverses = factors.copy()  # correct in 3 bits; each step of Newton's method doubles them
+    for _ in range(5):
+        inverses *= factors.dtype.type(2) - factors * inverses
+    return inverses

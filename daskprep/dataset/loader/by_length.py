@@ -86,6 +86,20 @@ class LengthSchedule(Schedule):
         counts = np.append(np.ones_like(positions), counts)[order]
         return firsts[counts > 0], counts[counts > 0]
 
+    def _count_before(self, positions: Integers) -> Integers:
+        before = super()._count_before(positions)
+        within, stream = np.divmod(before, self.streams)
+        group = np.where(within < self.blocks.rows // self.batch_size * self.stream_rows, within // self.group_rows, -1)
+        numbers = np.where(group < 0, -1, group * self.streams + stream)
+        for number, rows in group_by_block(numbers) if len(numbers) else ():
+            if number >= 0:
+                order = self._group_order(number % self.streams, number // self.streams)
+                sorter = np.argsort(order)
+                index = sorter[np.searchsorted(order, positions[rows], sorter=sorter)]
+                part, row = np.divmod(number // self.streams * self.group_rows + index, self.stream_rows)
+                before[rows] = part * self.batch_size + number % self.streams * self.stream_rows + row
+        return before
+
     def _arrange(self, firsts: Integers, counts: Integers) -> Integers:
         """Return the positions in the sequence, by length, of rows of parts with the shape (parts, streams)."""
         within = runs((firsts - self.stream_borders[:-1]).ravel(), counts.ravel())
@@ -189,6 +203,9 @@ class TokenSchedule(LengthSchedule):
         counts = np.diff(self._starts)[batches]
         plan = super()._plan(self._parts(batches))
         return plan._replace(sizes=np.add.reduceat(plan.sizes, np.cumsum(counts) - counts))
+
+    def _find_batches(self, dealt: Integers) -> Integers:
+        return np.searchsorted(self._starts, super()._find_batches(dealt), side="right") - 1
 
     def _parts(self, batches: Integers) -> Integers:
         return runs(self._starts[batches], np.diff(self._starts)[batches])

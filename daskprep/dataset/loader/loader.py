@@ -16,7 +16,7 @@ from torch.utils.data import get_worker_info
 from daskprep.columns.display import escape_unprintable, format_count
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Split
-from daskprep.dataset.loader.batch_iterator import BatchIterator, check_same_options
+from daskprep.dataset.loader.batch_iterator import check_same_options
 from daskprep.dataset.loader.batches import SOURCE_ID, BatchBuilder, bind_augment, make_expanders, select_outputs
 from daskprep.dataset.loader.by_length import LengthSchedule, TokenBatches, TokenSchedule
 from daskprep.dataset.loader.cached import CachedBlocks, CachePolicy, CopiedBlocks, DeviceBlocks, max_prefetch_size
@@ -26,6 +26,7 @@ from daskprep.dataset.loader.media import Medium
 from daskprep.dataset.loader.memory import LoaderMemory
 from daskprep.dataset.loader.order import MAX_STREAMS, MIN_STREAMS, EpochBlocks, Schedule, default_streams
 from daskprep.dataset.loader.pipeline import Pipeline, RowTally, Settings
+from daskprep.dataset.loader.replay import RecordedIterator
 from daskprep.dataset.loader.sampling import Sampling, make_sampling
 from daskprep.dataset.loader.source import BlockSource, FileBlocks, LoaderTimes
 from daskprep.dataset.options import BatchOptions, SharedOptions, check_count, list_options
@@ -43,7 +44,7 @@ _DIGEST_DIGITS = 16
 _MAX_CELL_BLOCKS = 2
 
 
-class Loader(BatchIterator):
+class Loader(RecordedIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
     An epoch yields every row exactly once, in an order that depends on seed and epoch alone. The global batches are the
@@ -148,7 +149,7 @@ class Loader(BatchIterator):
     """
 
     # States of older versions have no digest: only the version of the dataset is compared.
-    _optional_keys = frozenset({"packing", "digest", "grouping"})
+    _optional_keys = frozenset({"packing", "digest", "grouping", "run"})
 
     @list_options(BatchOptions, SharedOptions)
     def __init__(  # noqa: PLR0915 one statement or two for each option
@@ -233,6 +234,7 @@ class Loader(BatchIterator):
         self._buffers = Buffers()
         self._last_settings: Settings | None = None  # settings of the last iteration, for `stats`
         self._resolve_ranks()
+        self._run, self._start = [] if pack is None and overfit_batches is None else None, self._start_part()
 
     _blocks_per_stream = 2  # at the change from one block to the next
 
@@ -278,8 +280,10 @@ class Loader(BatchIterator):
         return {**self.__dict__, "_current_iteration": None, "_buffers": Buffers(), "_ranks": ranks}
 
     def _go_to(self, epoch: int, rows_yielded: int = 0, first_batch: int = 0) -> None:
+        self._run = self._recorded_run()
         super()._go_to(epoch, rows_yielded)
         self._first_batch, self._packing_position = first_batch, None
+        self._start = self._start_part()
 
     @property
     def _rows(self) -> int:
@@ -534,6 +538,7 @@ class Loader(BatchIterator):
             "sampling": None if self._sampling is None else self._sampling.digest,
             **(packing or {}),
             **({} if self.group_by_length is None else {"grouping": self._grouping}),
+            **self._run_state,
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from daskprep.dataset.loader.batch_iterator import check_state
 from daskprep.dataset.loader.loader import Loader
 from daskprep.dataset.loader.mixing import MixBlocks, MixSchedule, Quotas, count_round_epochs
 from daskprep.dataset.loader.order import Schedule
+from daskprep.dataset.loader.replay import Part
 from daskprep.dataset.opening import find_differences
 from daskprep.dataset.options import BatchOptions, SharedOptions, check_count, list_options
 from daskprep.errors import ConfigError, check_names, did_you_mean, warn
@@ -163,6 +164,37 @@ class Mix(Loader):
         self._quotas, self._stop = quotas, 0  # `_stop` batches of these quotas were yielded
         self._batch_count = quotas.count([len(one) for one in self.sources.values()], self.until)
 
+    @property
+    def _position(self) -> Quotas:
+        """The quotas of the batches after those yielded."""
+        return self._quotas.after(self._stop) if self._stop else self._quotas
+
+    def _start_part(self) -> Part:
+        position, part = self._position, super()._start_part()
+        positions = [list(one) for one in zip(position.rows, position.due, strict=True)]
+        return {**part, "positions": positions} if any(position.rows) else part
+
+    @property
+    def _part_options(self) -> Part:
+        # No batch depends on the number of ranks.
+        weights = [list(one) for one in self._shares.items()]
+        return {"batch_size": self.batch_size, "until": self.until, "weights": weights}
+
+    def _replicate(self, part: Part) -> Mix:
+        loader: Mix = super()._replicate(part)
+        weights, start = dict(part["weights"]), part.get("positions") or [[0, 0]] * len(part["weights"])
+        loader.until, loader.sources = part["until"], {name: self.sources[name] for name in weights}
+        if list(loader.sources) != list(self.sources):
+            loader.split = loader.dataset = MixSplit(loader.sources, self.split.names)
+            vars(loader).pop("_starts", None)
+        rows, due = map(tuple, zip(*start, strict=True))
+        loader._start_from(Quotas(tuple(weights.values()), part["batch_size"], rows, due))
+        return loader
+
+    @property
+    def _sources(self) -> dict[str, Split]:
+        return self.sources
+
     def _go_to(self, epoch: int, rows_yielded: int = 0, first_batch: int = 0, quotas: Quotas | None = None) -> None:
         """Move to an epoch, to the start of `quotas`; None: to the first row of each source."""
         start = quotas or Quotas.of(self._quotas.weights, self.batch_size)
@@ -217,8 +249,7 @@ class Mix(Loader):
         """Start the next iteration where the last one stopped."""
         if self.until is not None:
             super()._begin_iteration()
-        if self._stop:
-            self._start_from(self._quotas.after(self._stop))
+        self._start_from(self._position)
 
     def _advance(self, schedule: Schedule, stop: int) -> None:
         """Set the position after batches below `stop`; in a worker process, only their number."""
@@ -229,7 +260,7 @@ class Mix(Loader):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of each source as JSON values; it counts batches yielded, not batches prefetched."""
-        quotas = self._quotas.after(self._stop)
+        quotas = self._position
         positions = zip(self.sources.items(), quotas.weights, quotas.rows, quotas.due, strict=True)
         names = ("epoch", "batch_size", "streams", "seed", "shuffle")
         return {
@@ -240,6 +271,7 @@ class Mix(Loader):
                 name: {"digest": _digest(split), "split": split.name, "weight": weight, "rows": rows, "due": due}
                 for (name, split), weight, rows, due in positions
             },
+            **self._run_state,
         }
 
     def _resume(self, state: Mapping[str, Any], own: Mapping[str, Any]) -> None:

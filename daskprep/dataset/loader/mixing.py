@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -77,6 +78,17 @@ class Quotas:
         if until == "first":
             return max(0, min(rest // step for rest, step in missing))
         return max(0, *(-(-rest // step) for rest, step in missing))
+
+    def find_batch(self, source: int, row: int, batches: int) -> int:
+        """Return the batch with a row of a source, by its number among the rows yielded; `batches` if it is later."""
+        # A source has less than one row more or less than its share, which bounds the search.
+        step, total = self.weights[source] * self.batch_size, sum(self.weights)
+        missing = total * (row - self.rows[source]) - self.due[source]
+        first, stop = (missing // step - 1, -(-(missing + 2 * total) // step)) if step else (batches, batches)
+        numbers = range(min(batches, max(0, first)), min(batches, stop))
+        return numbers.start + bisect_right(
+            numbers, row, key=lambda one: self.rows_at(range(one + 1, one + 2))[0, source]
+        )
 
     def _table(self, index: int) -> Integers:
         """Return the rows of each source before each batch of a table of batches, and before the next table."""
@@ -158,6 +170,18 @@ class MixBlocks(EpochBlocks):
         starts, stops = (edges[one] - turn * rows for one in (index, index + 1))
         return turn * rows + count_until_dealt(rows, min(streams, rows), starts, stops)
 
+    def find_dealt(self, source: int, streams: int, epoch: int, rows: Integers) -> Integers:
+        """Return how many rows of a source are dealt before `rows`, numbers in the split, in one of its epochs."""
+        start, count, epochs = self.block_borders[source], self.source_rows[source], range(epoch, epoch + 1)
+        block = np.searchsorted(self.firsts[: self.block_borders[source + 1]], rows, side="right") - 1
+        within = rows - self.firsts[block]
+        if self.shuffle:
+            seed = make_key(self.seed, "source", self.names[source], self.epoch)
+            within = self._invert(within, block, lambda one: int(make_keys(seed, "rows", epochs, one - start)[0]))
+        order, edges = self._order(source, epochs)
+        positions = edges[np.argsort(order)[block - start]] + within - epoch * count
+        return epoch * count + count_until_dealt(count, min(streams, count), positions, positions + 1) - 1
+
     def _order(self, source: int, epochs: range) -> tuple[Integers, Integers]:
         """Return the blocks of epochs of a source in their order, and their borders in the sequence of all epochs."""
         if (source, epochs) not in self._orders:
@@ -227,6 +251,17 @@ class MixSchedule(Schedule):
 
     def rows_yielded(self, batches: int) -> int:
         return sum(self.quotas.rows) + batches * self.batch_size
+
+    def first_batches(self, rows: Integers) -> Integers:
+        blocks, first = self.blocks, np.empty_like(rows)
+        sources = np.searchsorted(np.cumsum(blocks.source_rows), rows, side="right")
+        for source in np.unique(sources).tolist():
+            index, yielded = np.flatnonzero(sources == source), self.quotas.rows[source]
+            epoch = yielded // blocks.source_rows[source]
+            now, later = (blocks.find_dealt(source, self.streams, one, rows[index]) for one in (epoch, epoch + 1))
+            dealt = np.where(now < yielded, later, now).tolist()
+            first[index] = [self.quotas.find_batch(source, row, len(self)) for row in dealt]
+        return first
 
     def window(self, batches: range) -> WindowPlan:
         before = self.quotas.rows_at(batches)

@@ -12,7 +12,7 @@ Numbers of batches go in, and runs of rows in blocks come out (`Schedule.window`
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -125,6 +125,28 @@ class EpochBlocks:
             self._permutations[group] = permutations
         return permutations[block]
 
+    def find(self, rows: Integers) -> tuple[Integers, Integers]:
+        """Return the position in the sequence of each use of `rows` of the split, and the index in `rows` of each."""
+        block = np.searchsorted(self.firsts, rows, side="right") - 1
+        within, index = rows - self.firsts[block], np.arange(len(rows))
+        if self.sampling is not None:
+            uses = []
+            for number in np.unique(block).tolist():
+                sampled, members = self.sampling.rows(number, self.epoch), np.flatnonzero(block == number)
+                first, stop = (np.searchsorted(sampled, within[members], side=side) for side in ("left", "right"))
+                uses.append((runs(first, stop - first), np.repeat(members, stop - first)))
+            within, index = (np.concatenate(columns) for columns in zip(*uses, strict=True))
+            block = block[index]
+        if self.shuffle:
+            within = self._invert(within, block, lambda one: make_key(self.seed, "rows", self.epoch, one))
+        return self.starts[self._position_of_block[block]] + within, index
+
+    def _invert(self, rows: Integers, blocks: Integers, make: Callable[[int], int]) -> Integers:
+        """Return the places of rows in the permutations of their blocks; `make` returns the key of a block."""
+        numbers, block = np.unique(blocks, return_inverse=True)
+        keys = np.array([make(number) for number in numbers.tolist()], np.uint64)
+        return permute(rows, self.sizes[blocks], keys[block], inverse=True)
+
     @cached_property
     def _permutations(self) -> dict[int, dict[int, Integers]]:
         return {}
@@ -182,6 +204,7 @@ class Schedule:
     world_size: int
     drop_last: bool
     rows_before: int = 0  # rows of the epoch that all ranks together yielded before the first batch
+    sharers: int | None = None  # number of ranks that the last batches are divided for; None: `world_size`
 
     @cached_property
     def full_batches(self) -> int:
@@ -193,7 +216,7 @@ class Schedule:
         """Number of rows of each batch after the full batches."""
         if self.drop_last:
             return ()
-        return divide_rest(self.blocks.rows - self.rows_before, self.batch_size, self.world_size)
+        return divide_rest(self.blocks.rows - self.rows_before, self.batch_size, self.sharers or self.world_size)
 
     @property
     def max_rank_rows(self) -> int:
@@ -297,6 +320,25 @@ class Schedule:
         start, stop = self._dealt_before(batch), self._dealt_before(batch + 1)
         low, high = rank_bounds(stop - start, self.rank, self.world_size)
         return range(start + low, start + high)
+
+    def first_batches(self, rows: Integers) -> Integers:
+        """Return the number of the first batch with each of `rows` of the split, or of all batches if there is none."""
+        positions, index = self.blocks.find(rows)
+        first = np.full(len(rows), len(self))
+        np.minimum.at(first, index, self._find_batches(self._count_before(positions)))
+        return first
+
+    def _count_before(self, positions: Integers) -> Integers:
+        """Return how many rows of the epoch are dealt before those at `positions` in the sequence."""
+        return count_until_dealt(self.blocks.rows, self.streams, positions, positions + 1) - 1
+
+    def _find_batches(self, dealt: Integers) -> Integers:
+        """Return the number of the batch with each row, by the rows dealt before; the number of batches for none."""
+        remaining = dealt - self.rows_before
+        rest = remaining - self.full_batches * self.batch_size
+        last = self.full_batches + np.searchsorted(self._last_ends, rest, side="right") - 1
+        batches = np.where(rest < 0, remaining // self.batch_size, last)
+        return np.where(remaining < 0, self.full_batches + len(self.last_sizes), batches)
 
     def row_numbers(self, batches: range, step: int) -> Iterator[tuple[range, Integers, Integers]]:
         """Yield `step` batches at a time: their numbers, the sizes of this rank's shares, and their row numbers."""

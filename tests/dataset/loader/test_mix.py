@@ -116,7 +116,7 @@ def stop_at_random(sources: Mapping[str, Split], seed: int, stops: int) -> None:
             if state is not None:
                 mix.load_state_dict(json.loads(json.dumps(state)))
             parts.append(list(islice(iter(mix), number)))
-            assert len(json.dumps(mix.state_dict())) < 1000
+            assert len(json.dumps({**mix.state_dict(), "run": []})) < 1000
             assert stop % 4 or mix.audit()["batches"] == number
         state = mixes[0, world].state_dict()
         assert all(mixes[rank, world].state_dict() == state for rank in range(world))
