@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx.locale import admonitionlabels
 
 import daskprep
 
@@ -32,6 +33,9 @@ templates_path = ["templates"]
 
 # Links to a heading, as on GitHub: datasets.md#verify-and-repair.
 myst_heading_anchors = 3
+# Boxes as on GitHub: > [!WARNING]
+myst_enable_extensions = ["alert"]
+admonitionlabels["warning"] = "Watch out"
 # Notebooks are stored with their outputs, which the tests compare.
 nb_execution_mode = "off"
 

@@ -13,12 +13,13 @@ import pytest
 
 import daskprep as dp
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/store-a-model.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/serve-a-model.md"
 
 
 def test_mlflow_loads_the_model_of_the_documentation_without_pickle(tmp_path):
     pytest.importorskip("mlflow", minversion="3")
-    code, use = re.findall(r"```python no-run\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    section = PAGE.read_text().partition("### MLflow")[2]
+    code, use = re.findall(r"```python no-run\n(.*?)```", section, re.DOTALL)
     flats = pd.DataFrame({"area": range(20, 120), "city": ["Rome", "Oslo"] * 50})
     prep = dp.Preprocessor({"area": "number", "city": "category"}).fit(flats)
     (tmp_path / "model").mkdir()
