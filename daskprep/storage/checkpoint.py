@@ -21,6 +21,7 @@ FORMAT = 7
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
 _checkpoint_types: dict[str, type] = {}
+_checkpoint_names: dict[type, str] = {}
 _field_names: dict[type, tuple[str, ...]] = {}
 
 Kind = TypeVar("Kind", bound=type)
@@ -35,7 +36,8 @@ def field_names(kind: type) -> tuple[str, ...]:
 
 def checkpointable(kind: Kind) -> Kind:
     """Register a dataclass or tuple as a type of checkpoints."""
-    _checkpoint_types[f"{kind.__module__}.{kind.__qualname__}"] = kind
+    _checkpoint_names[kind] = name = f"{kind.__module__}.{kind.__qualname__}"
+    _checkpoint_types[name] = kind
     return kind
 
 
@@ -90,12 +92,12 @@ class _NotCheckpointableError(Exception):
 def serialize(value: Any) -> list[Buffer]:
     """Return a value as buffers for `deserialize`; an error for unsupported types."""
     arrays: list[np.ndarray] = []
-    columns: list[pa.Array] = []
+    columns: dict[Any, tuple[int, pa.Array]] = {}
     tree = _to_tree(value, arrays, columns)
     buffers: list[Any] = [array.reshape(-1).view(np.uint8) for array in arrays]
     if columns:
         rows = []  # all in one stream, as lists of one row: a stream for each would reacquire the GIL a dozen times
-        for column in columns:
+        for _, column in columns.values():
             offsets = pa.py_buffer(np.array([0, len(column)]))
             rows.append(pa.Array.from_buffers(pa.large_list(column.type), 1, [None, offsets], children=[column]))
         batch = pa.RecordBatch.from_arrays(rows, [str(i) for i in range(len(rows))])
@@ -121,8 +123,11 @@ def deserialize(data: bytes) -> Any:
     return _from_tree(tree, buffers, columns)
 
 
-def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> Any:
-    """Return a value as JSON values, with indexes of arrays; _NotCheckpointableError for other types."""
+def _to_tree(value: Any, arrays: list[np.ndarray], columns: dict[Any, tuple[int, pa.Array]]) -> Any:
+    """Return a value as JSON values, with indexes of arrays; _NotCheckpointableError for other types.
+
+    A type is in `columns` once, as an array without cells.
+    """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value
@@ -130,16 +135,18 @@ def _to_tree(value: Any, arrays: list[np.ndarray], columns: list[pa.Array]) -> A
         return {kind.__name__: [_to_tree(item, arrays, columns) for item in value]}
     if kind is dict:
         return {"dict": [[_to_tree(part, arrays, columns) for part in item] for item in value.items()]}
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if _checkpoint_types.get(name) is kind:
+    if (name := _checkpoint_names.get(kind, "")) and _checkpoint_types[name] is kind:
         fields = {field: _to_tree(getattr(value, field), arrays, columns) for field in field_names(kind)}
         return {"known": [name, fields]}
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         arrays.append(np.ascontiguousarray(value))
         return {"array": [value.dtype.str, value.shape, len(arrays) - 1]}
     if isinstance(value, pa.Array | pa.DataType):
-        columns.append(pa.array([], value) if isinstance(value, pa.DataType) else value)
-        return {"type" if isinstance(value, pa.DataType) else "arrow": len(columns) - 1}
+        is_type = isinstance(value, pa.DataType)
+        key = value if is_type else len(columns)
+        if key not in columns:
+            columns[key] = len(columns), pa.array([], value) if is_type else value
+        return {"type" if is_type else "arrow": columns[key][0]}
     raise _NotCheckpointableError
 
 

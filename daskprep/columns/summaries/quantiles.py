@@ -180,7 +180,10 @@ class Quantiles(Summary):
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:
         """Summarize numbers; ValueError for NaN and infinities."""
-        bits, shift = _drop_low_bits(finite_doubles(values))
+        doubles = finite_doubles(values)
+        if not len(doubles):
+            return cls()
+        bits, shift = _drop_low_bits(doubles)
         keys, counts = count_keys(bits)
         return cls(*merge_buckets(_to_ordered_keys(keys, shift), counts), shift)._coarsen()
 
