@@ -20,13 +20,22 @@ from daskprep.errors import StorageError
 
 def resources():
     """Return names of threads, open files and shared memory."""
-    gc.collect()  # what tests before left in cycles
+    gc.collect()  # what the test before left in cycles
     handles = list(Path("/proc/self/fd").iterdir())
     # The folder itself was open while it was listed.
     files = [str(handle.readlink()) for handle in handles if handle.is_symlink()]
     maps = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/dev/shm" in line]
     threads = [thread.name for thread in threading.enumerate()]
     return sorted(threads), sorted(files), sorted(maps)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_objects():
+    """Leave out objects of earlier tests from collections, which take most of the time of these tests."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def exhaust(loader):
