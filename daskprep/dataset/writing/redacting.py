@@ -16,7 +16,7 @@ from daskprep.features.target_encoding import LearnedTargetEncoding
 from daskprep.features.tokens import LearnedTokens
 from daskprep.passes.state import mark_received_paths, restore, state_files, state_from_files
 
-_READ_ROWS = 1 << 18
+_READ_ROWS = 1 << 16
 _NO_IDS = np.empty(0, np.int64)
 
 LostTokens = Mapping[str, Mapping[str, Integers]]
@@ -76,7 +76,9 @@ def _find_ids(
     for rows in _read(column, removed):
         lost[rows[rows < len(lost)]] = True  # buckets of hashes follow
         lost |= rows.ndim > 1 and bool((rows != padding).all(axis=1).any())
-    for rows in _read(column, [(split, range(len(split))) for split in current.splits.values()] if lost.any() else []):
+    lost[list(learned.vocabulary.specials.ids)] = False
+    kept = _read(column, [(split, range(len(split))) for split in current.splits.values()])
+    while lost.any() and (rows := next(kept, None)) is not None:
         lost[rows[rows < len(lost)]] = False
     return np.flatnonzero(lost)
 
