@@ -66,7 +66,7 @@ def measure_appends(folder: Path, parts: int) -> None:
 def measure_loaders(folder: Path, count: int) -> None:
     """Print the rate of a loader over 100 parts compared with one, and the cost of compaction compared with a write."""
     frame, paths = rows(count), (folder / "one.dp", folder / "many.dp")
-    prep, _ = written(paths[0], frame)
+    prep, write = written(paths[0], frame)
     for number, start in enumerate(range(0, count, count // 100)):
         new = frame[start : start + count // 100]
         if number == 0:
@@ -79,6 +79,8 @@ def measure_loaders(folder: Path, count: int) -> None:
         one, many = (cpu_of(lambda: sum(1 for _ in loader)) for loader in loaders)  # noqa: B023
         ratios.append(one / many)
     print(f"loader over 100 parts: {median(ratios):.2f} of one ({min(ratios):.2f} to {max(ratios):.2f})")
+    compact = cpu_of(lambda: dp.open_dataset(paths[1]).compact())
+    print(f"compaction of 100 parts: {compact:.2f} s, {compact / write:.2f} of a write ({write:.2f} s)")
 
 
 def measure_purge(folder: Path, count: int) -> None:

@@ -586,6 +586,30 @@ class DatasetMethods:
 
         return purge_rows(self)
 
+    def compact(self: Any) -> Dataset:
+        """Merge the parts of appends into one with blocks of full size, for all readers at once, and return it.
+
+        All stored rows keep their order and their encoding, deleted ones too, which a later `purge` removes. Row ids
+        count on from part to part: the first of a part follows the largest of the parts before. The merged dataset is a
+        new version, and older versions are gone. Loaders that are open must be created again, and their states are
+        refused, as after an append. A dataset without appended rows is unchanged.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> path = tempfile.mkdtemp() + "/sales.dp"
+        >>> prep = dp.Preprocessor({"price": dp.Number(normalization=None)}, split=None)
+        >>> dataset = prep.fit_write(pd.DataFrame({"price": [1.0, 2.0]}), path)
+        >>> dataset = prep.append(pd.DataFrame({"price": [2.0, 1.0]}), path).compact()
+        >>> dataset["train"].read("row_id")["row_id"].tolist(), len(dataset.datasets)
+        ([0, 1, 2, 3], 1)
+        """
+        from daskprep.dataset.writing.compacting import compact_parts
+
+        return compact_parts(self)
+
 
 class SplitMethods:
     """Methods of a Split that return tensors."""

@@ -101,7 +101,7 @@ def open_folder(root: Folder, base_dir: str | None, version: int | None = None, 
         known = f"{present[0]} to {present[-1]}" if len(present) == present[-1] else ", ".join(map(str, present))
         raise ConfigError(
             f"{root.url} has no version {version}: its versions are {known}"
-            + ("; purge removed others" if len(present) < len(states) else "")
+            + ("; purge or compact removed others" if len(present) < len(states) else "")
         )
     count, deleted = state
     try:

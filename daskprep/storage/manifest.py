@@ -150,6 +150,12 @@ class Manifest:
         """SHA-256 of the manifest, which identifies the contents; a later write may use the same version name."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
+    @property
+    def sources(self) -> Sequence[Mapping[str, Any] | None]:
+        """The sources of the rows: one of each part that `compact` merged."""
+        sources: Sequence[Mapping[str, Any] | None] = (self.source or {}).get("parts", [self.source])
+        return sources
+
     def loss_counts(self) -> Mapping[str, LossCounts] | None:
         """Return the losses by split; of older datasets the missing and unreadable cells, both as missing."""
         if self.losses is not None or self.missing is None:
@@ -354,8 +360,8 @@ def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
 
 def _check_origin(source: Any, settings: Any) -> None:
     """Raise TypeError if the source or the settings of a manifest have values of unexpected types."""
-    for split_source in (source or {}).get("splits", {}).values():
-        _check_origin(split_source, settings)
+    for one in (*(source or {}).get("splits", {}).values(), *(source or {}).get("parts", ())):
+        _check_origin(one, settings)
     if source is not None and "files" in source:
         if not isinstance(source.get("format", ""), str) or not isinstance(source.get("settings", {}), dict):
             raise TypeError("the source has no format and settings")

@@ -117,7 +117,7 @@ def test_purge_removes_versions_with_purged_rows(tmp_path):
     _, dataset = written(tmp_path / "a.dp", parts=3)
     dataset.delete([3], part=1).purge()
     for version in (2, 3):
-        with pytest.raises(ConfigError, match=r"its versions are 1, 4; purge removed others"):
+        with pytest.raises(ConfigError, match=r"its versions are 1, 4; purge or compact removed others"):
             dp.open_dataset(tmp_path / "a.dp", version=version)
     versions = {number: dp.open_dataset(tmp_path / "a.dp", version=number) for number in (1, 4)}
     sizes = {number: sum(map(len, one.splits.values())) for number, one in versions.items()}

@@ -295,6 +295,29 @@ class Programs(FittingPrograms):
             check("purged rows are in no file", not left, left)
         stored.unpurged = set()
 
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def compact(self, data: st.DataObject) -> None:
+        stored = self.choose(data)
+        expected = stored.expected()
+        parts = [
+            {int(row) for one in (*read(part).values(), part.rejects().to_pydict()) for row in one["row_id"]} - {-1}
+            for part in stored.open()._stored.datasets
+        ]
+        if data.draw(st.booleans(), "kill"):
+            self.kill(data, lambda: stored.open().compact())
+            same_rows("a killed compaction changes no row", read(stored.open()), expected, ids=False)
+        dataset = TALLY.attempt("compact", lambda: stored.open().compact())
+        self.step("compact")
+        if dataset is REFUSED:
+            return
+        dataset.verify()
+        if len(parts) > 1:
+            stored.merge_parts(parts)
+            stored.is_fitted_here = False
+        same_rows("compaction changes no row", read(dataset), expected, ids=False)
+        check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
+
     def forget_purged(self, stored: Stored) -> None:
         """Drop the versions that a purge removed, which are none but those with purged rows."""
         for version, state in stored.versions.items():
@@ -354,6 +377,8 @@ def receipted_rows(stored: Stored) -> list[set[int]]:
     """Return the row ids that all receipts of purges list, by part."""
     rows: list[set[int]] = [set() for _ in stored.parts]
     for file in stored.path.glob("purge-*.json"):
+        if file.name in stored.older_receipts:
+            continue
         for number, own in enumerate(json.loads(file.read_text())["row_ids"]):
             rows[number] |= set(own)
     return rows

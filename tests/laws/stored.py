@@ -55,6 +55,7 @@ class Stored:
     deleted: list[set[int]] = field(default_factory=list)
     versions: dict[int, tuple[int, Deleted] | None] = field(default_factory=dict)
     unpurged: set[str] = field(default_factory=set)  # ids of deleted rows whose bytes may be stored
+    older_receipts: set[str] = field(default_factory=set)  # of purges before parts were merged
 
     def __post_init__(self) -> None:
         self.deleted = [set() for _ in self.parts]
@@ -67,6 +68,22 @@ class Stored:
         self.parts.append(part)
         self.deleted.append(set())
         self.add_version()
+
+    def merge_parts(self, stored_ids: Sequence[set[int]]) -> None:
+        """Merge the parts, which have these rows on disk: their row ids follow those of the parts before."""
+        first, frames, contents, rejected, deleted = 0, [], list[dict[str, Arrays]](), list[int](), set[int]()
+        for part, own, ids in zip(self.parts, self.deleted, stored_ids, strict=True):
+            count = max(ids, default=-1) + 1
+            content = part.without(frozenset(set(part.row_ids) - ids))
+            contents.append({split: {**one, "row_id": one["row_id"] + first} for split, one in content.items()})
+            frames.append(part.frame.iloc[:count].set_axis(range(first, first + count)))
+            rejected += [row + first for row in part.rejected if row in ids]
+            deleted |= {row + first for row in own & ids}
+            first += count
+        self.parts = [Part(pd.concat(frames), join(contents), tuple(rejected))]
+        self.deleted, self.versions = [deleted], dict.fromkeys(self.versions)
+        self.add_version()
+        self.older_receipts = {file.name for file in self.path.glob("purge-*.json")}
 
     def expected(self, version: int | None = None) -> dict[str, dict[str, np.ndarray]]:
         """Return the rows of a version; None: of the last one."""

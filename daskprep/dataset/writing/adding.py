@@ -160,6 +160,8 @@ def _check_addable(
         problem = f'it has a feature "{name}" already: pass another name, and column= of the feature'
     elif len(parts) > 1:
         problem = f"it has {len(parts)} parts, of appended rows: write it again with this feature"
+    elif "parts" in (current.manifest.source or {}) and not is_computed:
+        problem = "compact has merged its parts: pass a function of decoded rows, or write it again with this feature"
     elif current.metadata.get("sample") is not None:
         problem = "it has a sample of its rows: write it again with this feature"
     elif _leaves_out(rules) and is_computed:

@@ -13,6 +13,7 @@ from daskprep.dataset.writing.versions import (
     Options,
     Recipe,
     finish_cleaning,
+    is_purged,
     join_names,
     resolved_record,
     short_digest,
@@ -22,7 +23,7 @@ from daskprep.errors import ConfigError, warn
 from daskprep.features import Learned
 from daskprep.sources import Source
 from daskprep.storage.files import Folder
-from daskprep.storage.manifest import APPENDED, RECEIPT, Versions, part_folder
+from daskprep.storage.manifest import APPENDED, Versions, part_folder
 
 
 def append_source(
@@ -38,10 +39,10 @@ def append_source(
         source, has_new_files = _added_files(source, root, first)
     record, own = resolved_record(source_record(source, options)), resolved_record(source.record)
     known = set(_known_sources(versions, first))
-    is_purged = None in versions.states and any(map(RECEIPT.fullmatch, root.children()))
+    was_purged = is_purged(root, versions)
     if not has_new_files or (record is not None and _digest(record) in known):
         finish_cleaning(root, first.manifest)
-        has_them = f"has these rows already{', but those that purge removed' * is_purged}"
+        has_them = f"has these rows already{', but those that purge removed' * was_purged}"
         warn(f"{root.url} {has_them}, so that they are not appended: pass other rows, or another version=")
         return None
     files = list(_recorded_files(record))
@@ -49,7 +50,7 @@ def append_source(
         new = join_names([file[0] for file in files if _digest(file) not in known])
         remedy = f", but not of all files: pass only {new}" if new else ": pass new files, or another version="
         raise ConfigError(f"{root.url} has the rows of {join_names(repeated)} already{remedy}")
-    if is_purged:  # the digests of sources are all that a purge keeps
+    if was_purged:  # the digests of sources are all that a purge keeps
         named = [file[0] for file in _recorded_files(own) if _digest(file[0]) in known]
         if named or (own is not None and _digest(own) in known):
             origin = join_names(sorted(set(named))) or "the frame"
@@ -77,9 +78,8 @@ def _added_files(source: Any, root: Folder, first: Segment) -> tuple[Source, boo
     ConfigError if the table lost files, or rows of them.
     """
     parts = open_folder(first.root, None, trusted=True).segments
-    recorded = [
-        one.manifest.source for one in parts if (one.manifest.source or {}).get("table") == source.record["table"]
-    ]
+    sources = (one for part in parts for one in part.manifest.sources)
+    recorded = [one for one in sources if (one or {}).get("table") == source.record["table"]]
     written = {tuple(file) for record in recorded for file in _recorded_files(record)}
     files = set(map(tuple, source.record["files"]))
     if lost := sorted(name for name, *_ in written - files):
@@ -96,7 +96,8 @@ def _known_sources(versions: Versions, first: Segment) -> Iterable[str]:
     if versions.sources is not None:
         return versions.sources
     parts = [first] if len(versions.digests) == 1 else open_folder(first.root, None, trusted=True).segments
-    return chain.from_iterable(_source_digests(resolved_record(one.manifest.source)) for one in parts)
+    sources = (one for part in parts for one in part.manifest.sources)
+    return chain.from_iterable(map(_source_digests, map(resolved_record, sources)))
 
 
 def _source_digests(record: Mapping[str, Any] | None) -> Iterator[str]:

@@ -134,7 +134,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         count, deleted = versions.states[-1] or (len(parts), None)
         hidden = read_deleted(root, deleted, count)
         stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
-        unfinished = _read_unfinished(root, versions)
+        unfinished = read_unfinished(root, versions)
         if any(any(map(len, one.values())) for one in stored):
             numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if RECEIPT.fullmatch(one))
             name = f"purge-{max(numbers, default=0) + 1:05d}.json"
@@ -163,7 +163,7 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         return receipt
 
 
-def _read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any]]:
+def read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any]]:
     """Return the receipts without a time by file name, and remove receipts of a purge that was not committed.
 
     A file that is no receipt is left alone: only people need it.

@@ -78,8 +78,10 @@ def _find_ids(
         lost |= rows.ndim > 1 and bool((rows != padding).all(axis=1).any())
     lost[list(learned.vocabulary.specials.ids)] = False
     kept = _read(column, [(split, range(len(split))) for split in current.splits.values()])
-    while lost.any() and (rows := next(kept, None)) is not None:
+    for rows in kept if lost.any() else ():
         lost[rows[rows < len(lost)]] = False
+        if not lost.any():
+            break
     return np.flatnonzero(lost)
 
 

@@ -51,7 +51,7 @@ class StoredPart:
     """The stored rows of a part of a split."""
 
     def __init__(self, split: Split, number: int) -> None:
-        self.split, self.range = split, split.layout.part_range(split.name, number)
+        self.split, self.number, self.range = split, number, split.layout.part_range(split.name, number)
 
     @cached_property
     def _table(self) -> pa.Table:

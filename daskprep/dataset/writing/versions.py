@@ -30,8 +30,10 @@ from daskprep.storage.manifest import (
     APPENDED,
     MANIFEST,
     NEXT,
+    RECEIPT,
     FileEntry,
     Manifest,
+    Versions,
     part_folder,
     read_manifest,
     read_versions,
@@ -174,6 +176,11 @@ def _is_ours(root: Folder, name: str) -> bool:
     return all(_VERSION_CHILD.fullmatch(child) for child in (root / name).children())
 
 
+def is_purged(root: Folder, versions: Versions) -> bool:
+    """Return whether rows may have been purged: a compaction removes versions as well, but writes no receipt."""
+    return None in versions.states and any(map(RECEIPT.fullmatch, root.children()))
+
+
 def next_version(name: str) -> str:
     """Return the name of the version that replaces one with the same rows, sources and settings."""
     digest, _, number = name.partition("-")
@@ -234,12 +241,13 @@ def _remove_others(root: Folder, manifest: Manifest) -> None:
     """Remove the folders of versions other than the manifest's and their appended parts, and temporary manifests."""
     names = root.children()
     parts = list(filter(_PART.fullmatch, names))
-    if (parts or APPENDED in names) and not _is_appended_to(root, manifest):
+    listed = _count_parts(root, manifest) if parts or APPENDED in names else 0
+    if not listed:
         root.remove(APPENDED)  # first: it lists the parts
         root.remove(*filter(_DELETED.fullmatch, names))
-        for name in parts:
-            if _is_ours(root, name):
-                (root / name).remove_all()
+    for name in parts:
+        if int(name.partition("-")[2]) >= max(1, listed) and _is_ours(root, name):
+            (root / name).remove_all()
     for name in names:
         if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
             (root / name).remove_all()
@@ -247,13 +255,13 @@ def _remove_others(root: Folder, manifest: Manifest) -> None:
             root.remove(name)
 
 
-def _is_appended_to(root: Folder, manifest: Manifest) -> bool:
-    """Return whether parts were appended to this version."""
-    try:
+def _count_parts(root: Folder, manifest: Manifest) -> int:
+    """Return the number of parts that are listed with this manifest; 0 if it is not."""
+    with suppress(CorruptDatasetError):
         versions = read_versions(root)
-        return versions is not None and versions.digests[0] == manifest.digest
-    except CorruptDatasetError:
-        return False
+        if versions is not None and versions.digests[0] == manifest.digest:
+            return len(versions.digests)
+    return 0
 
 
 def roll_forward(root: Folder, parts: int | None = None) -> None:
@@ -347,6 +355,8 @@ def _compare_files(before: Mapping[str, Any], now: Mapping[str, Any], new: str) 
 
 def describe_source(record: Mapping[str, Any]) -> str:
     """Return a phrase for the rows of a source record, such as names of files or "5 rows in memory"."""
+    if "parts" in record:
+        return f"{len(record['parts'])} merged parts"
     if "splits" in record:
         return ", ".join(f"{describe_source(one)} ({name})" for name, one in record["splits"].items())
     if "table" in record:

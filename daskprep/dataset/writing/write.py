@@ -27,6 +27,7 @@ from daskprep.dataset.writing.versions import (
     digest_of_partitioning,
     digest_of_write,
     finish_cleaning,
+    is_purged,
     lost_files_error,
     resolved_record,
     short_digest,
@@ -87,7 +88,8 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         )
         if committed is not None:
             finish_cleaning(root, committed)
-            if (versions := read_versions(root)) is not None and versions.states[0] is None:
+            versions = read_versions(root)
+            if versions is not None and versions.states[0] is None and is_purged(root, versions):
                 raise ConfigError(
                     f"{root.url} was written from these rows, and purge removed some of them: open it with "
                     "open_dataset(path), or write all rows again, also the purged ones, with overwrite=True"
