@@ -83,6 +83,9 @@ CONSTANTS = {
     "subword_words": "features.subwords._MAX_TRAINING_WORDS",
     "subword_training_characters": "features.subwords._MAX_TRAINING_CHARACTERS",
     "subword_characters": "features.subwords._MAX_CHARACTERS",
+    "border_rows": "passes.borders.SHARE_ROWS",
+    "border_bytes": "passes.borders.MEMORY_BYTES",
+    "trimmed_rows": "serving._MIN_TRIMMED",
     "prediction_values": "rows.predictions._BATCH_VALUES",
     # Media and reports
     "gpu_bytes": "extensions.media.gpu._MAX_BYTES",

@@ -149,7 +149,7 @@ def private_names() -> set[str]:
 def ties_of_tests() -> tuple[int, dict[Path, set[str]]]:
     """Return the number of patches in tests, and the private names of the package that each file of tests uses.
 
-    A name counts if it is imported, an attribute, as in `loader._buffers`, or the end of a text, as for a patch.
+    A name counts if it is imported, an attribute, as in `loader._buffers`, the name in a patch, or the end of a path.
     """
     private, patches = private_names(), 0
     ties: dict[Path, set[str]] = {}
@@ -162,7 +162,8 @@ def ties_of_tests() -> tuple[int, dict[Path, set[str]]]:
                 used.add(node.attr)
             elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".setattr", "patch", "patch.object")):
                 patches += 1
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used |= {one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "._" in node.value:
                 used.add(node.value[node.value.rfind("._") + 1 :])
         if used & private:
             ties[path] = used & private

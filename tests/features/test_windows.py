@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep import serving
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.windows import WindowImputer
-from daskprep.passes import borders
 from daskprep.serving import Encoder
+from tests.sizes import sized
 
 STATISTICS = ["mean", "min", "max", "count", "last", "since"]
 DAY = pd.Timedelta("1D")
@@ -152,9 +151,7 @@ def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions
     feature.set_params(across_splits=across)
     prep = dp.Preprocessor({"w": feature}, split=split)
     path = tmp_path_factory.mktemp("windows") / "d.dp"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(borders, "SHARE_ROWS", share_rows)
-        patch.setattr(borders, "MEMORY_BYTES", 0)
+    with sized(border_rows=share_rows, border_bytes=0):
         dataset = prep.fit_write(dd.from_pandas(frame, npartitions=partitions), path, progress=False)
     codes = prep.assign(frame)["split"].astype(int)
     visible = {
@@ -169,7 +166,7 @@ def test_windows_see_the_splits_that_they_may(tmp_path_factory, seed, partitions
 
 
 @pytest.mark.filterwarnings("ignore:information is lost")
-def test_the_exchange_of_borders_holds_a_share_of_the_groups(tmp_path, monkeypatch):
+def test_the_exchange_of_borders_holds_a_share_of_the_groups(tmp_path, monkeypatch, sizes):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {"shop": rng.integers(0, 400, 4_000), "load": rng.random(4_000), "item": rng.choice(["a", "b"], 4_000)}
@@ -191,8 +188,7 @@ def test_the_exchange_of_borders_holds_a_share_of_the_groups(tmp_path, monkeypat
     for split in (None, dp.RandomSplit()):
         stored = []
         for share_rows in (1 << 20, 500):
-            monkeypatch.setattr(borders, "SHARE_ROWS", share_rows)
-            monkeypatch.setattr(borders, "MEMORY_BYTES", 0)
+            sizes(border_rows=share_rows, border_bytes=0)
             held.clear()
             path = tmp_path / f"{share_rows}-{split}.dp"
             prep = dp.Preprocessor(features, split=split)
@@ -291,8 +287,7 @@ def test_services_that_keep_rows_encode_as_a_frame(seed, feature, calls):
     expected, ends = prep.encode(frame), np.cumsum([0, *calls])
     encoder = Encoder(prep.to_dict(), history=1_000)
     start = min(int(ends[1]), 30)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(serving, "_MIN_TRIMMED", 2)
+    with sized(trimmed_rows=2):
         encoder.remember(records(frame[:start]))
         for begin, end in zip(ends[1:], [*ends[2:], 30], strict=True):
             rows = records(frame[begin:end])
@@ -358,9 +353,7 @@ def test_new_rows_have_the_past_that_they_are_given(tmp_path_factory, seed, feat
             np.testing.assert_array_equal(np.asarray(ours[output]), whole[output][cut:])
     path = tmp_path_factory.mktemp("append") / "d.dp"
     prep.set_params(split=None).write(frame[:cut], path, progress=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(borders, "SHARE_ROWS", 5)
-        patch.setattr(borders, "MEMORY_BYTES", 0)
+    with sized(border_rows=5, border_bytes=0):
         rows = dd.from_pandas(new, npartitions=3)
         dataset = after.set_params(split=None).append(rows, path, progress=False, on_findings="ignore")
     if not feature.horizon:
