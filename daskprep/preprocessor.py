@@ -83,6 +83,9 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     weight : str or None
         Column of row weights, each at least 0. They affect means, standard deviations and target encodings, but not
         vocabularies, quantiles or ranges. They are written and loaded, but are not an input: new rows need no weights.
+    keys : list of str
+        Columns by which `Dataset.delete` finds rows, such as the number of a customer. They are written, but are no
+        inputs, and loaders leave them out: whole numbers unchanged, other values as a hash of their text.
     split : RandomSplit, StratifiedSplit, GroupSplit, FixedSplit, DatetimeSplit, HashSplit, KFold or None
         How to split rows into training, validation and test, or into folds. None: all rows are for training.
     balance : Oversample, Undersample or None
@@ -130,6 +133,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         redundant: Redundant = "skip",
         targets: str | Iterable[str] | None = None,
         weight: str | None = None,
+        keys: Sequence[str] = (),
         split: Any = None,
         balance: Any = None,
         sample: float | None = None,
@@ -144,6 +148,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         self.redundant = redundant
         self.targets = getattr(features, "targets", None) if targets is None else targets
         self.weight = weight
+        self.keys = keys
         self.split = split
         self.balance = balance
         self.sample = sample
@@ -589,7 +594,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
     def _inputs(self) -> dict[str, Feature]:
         """The features that are neither targets nor the weight."""
         features = self.features_.items()
-        return {name: one for name, one in features if name not in self.targets_ and one.kind != "weight"}
+        return {name: one for name, one in features if name not in self.targets_ and one._is_input}
 
     @property
     def _target_names(self) -> list[str]:
@@ -616,11 +621,12 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         excluded = {split.column: "contains the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
             excluded[self.weight] = "is the weight of each row"
+        excluded |= dict.fromkeys(self.keys, "is a key of each row")
         source = plan_source(frame, None, options.memory, options.source_options)
         rows = take_sample(source, self.sample, self.sample_seed)
         with Progress(options.progress) as bars:
             self.inferred_ = self._infer(rows, excluded, bars)
-        features = make_features(self.inferred_, self._target_names, self.weight)
+        features = make_features(self.inferred_, self._target_names, self.weight, self.keys)
         return match_folds_to_split(features, split, self.fit_on), source if isinstance(source, StreamSource) else frame
 
     def _validate_features(self) -> dict[str, Feature]:
@@ -633,7 +639,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
             if (value := getattr(self, name)) != default:
                 raise ConfigError(f'Preprocessor: {name}={value!r} is for features="auto": leave it out')
         check_row_parameters(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        return make_features(self.features, self._target_names, self.weight)
+        return make_features(self.features, self._target_names, self.weight, self.keys)
 
     @classmethod
     def from_dataset(cls, dataset: Dataset | str | os.PathLike[str]) -> Self:

@@ -212,7 +212,7 @@ class Encoder:
         features = {}
         for name, feature in state["features"].items():
             with saved.error_context(f'feature "{name}"'):
-                if feature["type"] == "weight":  # prediction does not use weights
+                if feature["type"] in ("weight", "key"):  # prediction does not use them
                     continue
                 encoder = make_row_encoder(name, feature)
                 features[name] = encoder or FallbackRowEncoder(name, feature, trusted=trusted)

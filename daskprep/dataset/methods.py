@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Model = Callable[[dict[str, Any]], Any]
+Where = Mapping[str, Any] | Callable[[pd.DataFrame], Any]
 
 
 class _WithTargets:
@@ -408,10 +409,11 @@ class PreprocessorMethods:
         from daskprep.columns.parametrized import to_json_value
         from daskprep.extensions.config import write_config
 
-        features = {name: feature for name, feature in self._validate_features().items() if name != self.weight}
+        features = {name: feature for name, feature in self._validate_features().items() if feature._is_input}
         targets = self._select_targets(features)
         sample, seed = to_json_value(self.sample), to_json_value(self.sample_seed)
-        return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed, self.weight)
+        rows = self.fit_on, targets, sample, seed, self.weight, self.keys
+        return write_config(features, self.split, self.balance, *rows)
 
     def to_onnx(self: Any, path: str | os.PathLike[str], *, columns: Iterable[str] | None = None) -> None:
         """Write a model in ONNX, which encodes columns as `encode` does, in onnxruntime alone.
@@ -532,16 +534,21 @@ class DatasetMethods:
         options = Options(memory=memory, workers=workers, progress=progress, storage_options=storage_options)
         return add_output(self, name, feature, rows, options)
 
-    def delete(self: Any, rows: Any, *, part: int | None = None) -> Dataset:
+    def delete(self: Any, rows: Any = None, *, where: Where | None = None, part: int | None = None) -> Dataset:
         """Hide rows at once, in a new version of the dataset; `purge` then removes them from the disk.
 
         Parameters
         ----------
         rows : array of int
             Row ids: the numbers of the rows in the source, as "row_id" of `Split.read`. A row is deleted from its split
-            as often as a balance repeats it, and from `rejects`.
+            as often as a balance repeats it, and from `rejects`. None: the rows of `where`.
+        where : dict of str to value or list, callable or None
+            Values by key: a column of ``Preprocessor(keys=)``, or a feature whose decoded rows are compared. Rows that
+            match all of them are deleted, in all parts. Or a function that is called with a frame of the keys and the
+            decoded features for each block, and returns a boolean for each row.
         part : int or None
-            Part that the row ids belong to, as index of `datasets`: appends count rows from 0. None: the only part.
+            Part of the rows, as index of `datasets`: appends count row ids from 0. None: with `where` all parts,
+            otherwise the only part.
 
         Returns
         -------
@@ -561,10 +568,12 @@ class DatasetMethods:
         ['Rome', 'Rome']
         >>> dp.open_dataset(path).purge()["row_ids"]
         [[1]]
+        >>> dp.open_dataset(path).delete(where={"city": "Rome"}).splits
+        {}
         """
         from daskprep.dataset.writing.deleting import delete_rows
 
-        return delete_rows(self, rows, part)
+        return delete_rows(self, rows, where, part)
 
     def purge(self: Any) -> dict[str, Any]:
         """Remove deleted rows from the files of the dataset, with all older versions that have them.

@@ -50,7 +50,7 @@ def check(
     options = Options(workers=workers, storage_options=storage_options, scratch=prep._scratch)
     frame = wrap_single_row(frame)
     with on_workers(frame, workers, sent=prep.get_params(deep=False), **options.source_options):
-        features = {name: feature for name, feature in prep.features_.items() if name != prep.weight}
+        features = {name: feature for name, feature in prep.features_.items() if feature._is_input}
         features, ignored = _select_checked(features, columns, ignore)
         try:
             source = plan_source(frame, source_columns(features), None, options.source_options)

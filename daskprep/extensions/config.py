@@ -33,7 +33,7 @@ _MAX_VALUES = 1_000_000  # with each alias expanded
 _TOP_LEVEL_KEYS = ("input_features", "output_features", "defaults", "preprocessing")
 _SAMPLE_KEYS = ("sample_ratio", "sample_size", "sample_seed")
 _PREPROCESSING_KEYS = (
-    "split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE_KEYS, "fit_on", "weight",
+    "split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE_KEYS, "fit_on", "weight", "keys",
 )  # fmt: skip
 
 # Defaults of output features, in addition to dropping rows with missing values.
@@ -82,6 +82,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     if fit_on not in (None, "train", "all"):
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
     settings = {**_read_sample(preprocessing), "targets": list(outputs) or None, "weight": weight, "fit_on": fit_on}
+    settings["keys"] = preprocessing.values.get("keys")
     arguments = {
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
@@ -103,6 +104,7 @@ def write_config(
     sample: float | None = None,
     sample_seed: int = 42,
     weight: str | None = None,
+    keys: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return a configuration for `read_config`, with parameters that differ; the order of keys matters."""
     settings = {
@@ -111,6 +113,7 @@ def write_config(
         "sample_seed": None if sample is None else sample_seed,
         "fit_on": None if fit_on == "train" else fit_on,
         "weight": weight,
+        "keys": list(keys) or None,
     }
     divides = {"divide_times": True} if getattr(split, "divide_times", False) else {}
     preprocessing = {"split": None if split is None else split.to_dict() | divides, **_drop_none(settings)}

@@ -213,6 +213,7 @@ def export(state: Mapping[str, Any], columns: Iterable[str] | None) -> bytes:
     if isinstance(columns, str):
         raise ConfigError(f"columns={columns!r}: expected a list of names, such as [{columns!r}]")
     unused = {*state.get("targets", ()), state.get("weight")}
+    unused |= {name for name, one in features.items() if one["type"] == "key"}
     names = [name for name in features if name not in unused] if columns is None else list(columns)
     for name in names:
         if name not in features:

@@ -17,6 +17,7 @@ from daskprep.features.category import Category
 from daskprep.features.date import Date
 from daskprep.features.embedding import Embedding
 from daskprep.features.feature import Feature
+from daskprep.features.key import Key
 from daskprep.features.number import Number
 from daskprep.features.sequence import Sequence, Text
 from daskprep.features.set import Bag, Set
@@ -37,7 +38,7 @@ _EXTENSIONS = {
 }  # fmt: skip
 _NAMES = (
     "Binary", "Number", "Category", "TargetEncoding", "Set", "Bag", "Sequence", "History", "Text", "TextComponents",
-    "Timeseries", "Vector", "Date", "H3", "Image", "Audio", "Boxes", "Keypoints", "Embedding", "Weight",
+    "Timeseries", "Vector", "Date", "H3", "Image", "Audio", "Boxes", "Keypoints", "Embedding", "Weight", "Key",
 )  # fmt: skip
 
 for _module, _names in _EXTENSIONS.items():
@@ -45,4 +46,5 @@ for _module, _names in _EXTENSIONS.items():
         globals().update((_name, getattr(importlib.import_module(_module), _name)) for _name in _names)
 
 FEATURES: dict[str, type[Feature]] = {globals()[name].kind: globals()[name] for name in _NAMES if name in globals()}
-USER_KINDS = tuple(kind for kind in FEATURES if kind != Weight.kind)  # weights have a parameter: Preprocessor(weight=)
+# Weights and keys have parameters: Preprocessor(weight=, keys=).
+USER_KINDS = tuple(kind for kind in FEATURES if kind not in (Weight.kind, Key.kind))

@@ -207,6 +207,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     missing_value_strategy: Any
     fill_value: Any
     _weighs_rows: ClassVar[bool] = False  # whether values are the weights of rows
+    _is_input: ClassVar[bool] = True  # whether models may read the values
     # Whether ordered values are seconds since 1970, so that later rows follow on the range of the fit.
     _follows_time: ClassVar[bool] = False
     _is_in_images: ClassVar[bool] = False  # whether cells are positions in other images

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from daskprep.columns.display import escape_unprintable, join_names
 from daskprep.columns.parametrized import OUTPUT, Estimator, clone
 from daskprep.errors import ConfigError, did_you_mean, is_valid_utf8, warn
-from daskprep.features import FEATURES, USER_KINDS, Feature, TargetEncoding, Weight
+from daskprep.features import FEATURES, USER_KINDS, Feature, Key, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, cross_fit_folds, keeps_missing, validate
 from daskprep.features.checking import column_error_context
 from daskprep.features.feature import FrameOutput
@@ -16,8 +16,10 @@ from daskprep.sources.split import Splitter
 from daskprep.storage.arrays import ROW_ID
 
 
-def make_features(feature_specs: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
-    """Return checked copies of features by name, with the weight.
+def make_features(
+    feature_specs: Any, targets: Collection[str], weight: str | None = None, keys: Collection[str] = ()
+) -> dict[str, Feature]:
+    """Return checked copies of features by name, with the weight and the keys.
 
     Raise ConfigError for invalid features, outputs, targets or weights. `feature_specs` are objects, types or names.
     """
@@ -38,6 +40,15 @@ def make_features(feature_specs: Any, targets: Collection[str], weight: str | No
                 f'feature, for example to "{weight}_feature" with column={weight!r}'
             )
         features[weight] = Weight()
+    if isinstance(keys, str) or not all(isinstance(name, str) for name in keys):
+        raise ConfigError(f"Preprocessor: keys={keys!r}: expected a list of names of columns")
+    for name in keys:
+        if name in features:
+            raise ConfigError(
+                f'Preprocessor: keys: "{name}" is a feature or the weight: rename the feature, for example to '
+                f'"{name}_feature" with column="{name}"'
+            )
+        features[name] = Key()
     for target in filter(features.__contains__, targets):
         features[target]._configure_as_target()
     for name, feature in features.items():

@@ -40,6 +40,7 @@ class Weight(Feature[Moments, LearnedWeight]):
     kind = "weight"
     semantic_type = "numbers"
     _weighs_rows = True
+    _is_input = False
     missing_value_strategy = "fill_with_const"  # `parse` rejects missing weights, so that none is ever filled
     fill_value = 1.0
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here

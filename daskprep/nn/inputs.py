@@ -178,7 +178,7 @@ class Inputs(torch.nn.Module):
         owners = {
             name + suffix: (name, suffix)
             for name, feature in features.items()
-            if name not in excluded and feature.kind != "weight"
+            if name not in excluded and feature._is_input
             for suffix in all_outputs(feature)
         }
         self.names = tuple(owners) if columns is None else tuple(dict.fromkeys(columns))

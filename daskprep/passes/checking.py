@@ -210,14 +210,14 @@ def tally_parsed(
 ) -> dict[str, CellTally]:
     """Return the counts of each feature in a parsed partition.
 
-    With `by_bin`, all cells or a sample are also counted in bins; weights and rows that a missing value drops are left
-    out. `encodes` is as for `mask_cells`.
+    With `by_bin`, all cells or a sample are also counted in bins; weights, keys and rows that a missing value drops are
+    left out. `encodes` is as for `mask_cells`.
     """
     keep, columns = kept_rows(features, parsed.columns) if by_bin else None, replace(parsed, columns={**parsed.columns})
     return {
         name: _tally_column(name, one, learned[name], columns, keep, by_bin, encodes=encodes)
         for name, one in features.items()
-        if by_bin is None or one.kind != "weight"
+        if by_bin is None or one._is_input
     }
 
 

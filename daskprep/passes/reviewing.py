@@ -150,7 +150,8 @@ def review_rows(
         kept = {name: feature for name, feature in features.items() if not drops_missing(feature)}
         warn_about_cells("write", kept, learned, tallies)
         return dict(learned)
-    result = compare_tallies(features, learned, sum(one.rows for one in census), tallies)
+    inputs = {name: one for name, one in features.items() if name in tallies}
+    result = compare_tallies(inputs, learned, sum(one.rows for one in census), tallies)
     if result.findings and on_findings == "raise":
         raise CheckError(f"no rows are appended, since they differ from the rows of the fit: {result}")
     # The account of losses names rows that are left out.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from daskprep.columns.parametrized import check_is_fitted, to_json_value
 from daskprep.columns.vocabulary import LARGE_VOCABULARY, Vocabulary
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.features import FEATURES, USER_KINDS, Feature, Learned
+from daskprep.features import FEATURES, USER_KINDS, Feature, Key, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.parameter_values import FeatureParams, make_feature
@@ -176,9 +176,10 @@ class SerializationMixin(FeatureParams):
         with saved.error_context("the split, the balance or a feature"):
             weight = state.get("weight")
             prep = cls(
-                {name: feature for name, feature in features.items() if name != weight},
+                {name: one for name, one in features.items() if name != weight and not isinstance(one, Key)},
                 targets=targets or None,
                 weight=weight,
+                keys=[name for name, one in features.items() if isinstance(one, Key)],
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
                 **{key: state[key] for key in ("sample", "sample_seed") if key in state},

@@ -146,7 +146,7 @@ def test_other_types_raise(config):
 LUDWIG_KINDS = [
     kind
     for kind in FEATURES
-    if kind not in ("target_encoding", "history", "text_components", "boxes", "keypoints", "embedding", "weight")
+    if kind not in ("target_encoding", "history", "text_components", "boxes", "keypoints", "embedding", "weight", "key")
 ]
 
 

@@ -88,6 +88,7 @@ def batch_of(dataset, **options):
 def test_every_feature_type_is_covered():
     assert {feature.kind for feature, _ in TYPES.values()} == set(FEATURES) - {
         "weight",
+        "key",
         "boxes",
         "keypoints",
         "embedding",

@@ -6,7 +6,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskprep as dp
-from daskprep.features import FEATURES, Weight
+from daskprep.features import FEATURES, Key, Weight
 from daskprep.features.base import cross_fit_folds, learners_from_y
 from daskprep.features.media import MediaFeature
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # Media are omitted: the checks fit numbers and short words, which are neither media nor paths of them.
-# Weights, boxes and keypoints are of a Preprocessor. Embeddings need a function.
-NO_TRANSFORMERS = (MediaFeature, Weight, dp.Boxes, dp.Keypoints, dp.Embedding)
+# Weights, keys, boxes and keypoints are of a Preprocessor. Embeddings need a function.
+NO_TRANSFORMERS = (MediaFeature, Weight, Key, dp.Boxes, dp.Keypoints, dp.Embedding)
 TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, NO_TRANSFORMERS)]
 FEATURES_OF_Y = {"x0": dp.TargetEncoding(), "bins": dp.Number(column="x0", encoding="bins", bin_strategy="target")}
 PREPROCESSORS = [

@@ -16,8 +16,8 @@ from daskprep.errors import ConfigError, ContractError, DaskprepError
 from daskprep.features import FEATURES, Learned
 from daskprep.testing import check_feature
 
-# Weights refuse odd cells, histories are of other rows, boxes need an image, and embeddings a function.
-_OTHERS = ("weight", "target_encoding", "history", "boxes", "keypoints", "embedding")
+# Weights refuse odd cells, no key is missing, histories are of other rows, boxes need an image, embeddings a function.
+_OTHERS = ("weight", "key", "target_encoding", "history", "boxes", "keypoints", "embedding")
 
 
 @pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind not in _OTHERS])

@@ -19,7 +19,7 @@ from daskprep.dataset.loader.pipeline import RowTally, Window
 from daskprep.dataset.options import SharedOptions
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ColumnError
-from daskprep.features import Feature, Learned
+from daskprep.features import Feature, Key, Learned
 from daskprep.features.base import all_outputs, kind_with_article
 from daskprep.rows.base import MISSING
 
@@ -44,7 +44,8 @@ def select_outputs(
     default_targets: Iterable[str],
 ) -> tuple[list[str], BatchFormat]:
     """Return the names of the outputs of batches, inputs first, and the form of batches; `check` may raise."""
-    names = _select_names(options.columns, all_names, check)
+    loaded = [name for name in all_names if not isinstance(features.get(name), Key)]
+    names = _select_names(options.columns, loaded, check)
     if options.targets is None:
         outputs = [name + suffix for name in default_targets for suffix in all_outputs(features[name])]
         targets = [output for output in outputs if output in names]
@@ -109,12 +110,11 @@ class BatchFormat:
 
 def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray]) -> list[Any]:
     """Return encoded arrays as single rows in the form of batches."""
-    names = list(rows)
-    expand = make_expanders(dataset.features, dataset.learned, names)
-    batch = {name: torch.from_numpy(array) for name, array in rows.items()}
-    batch |= {name: function(batch[name]) for name, function in expand.items()}
     options = SharedOptions(batch_size=1)
-    _, batch_format = select_outputs(options, names, rows.__getitem__, dataset.features, dataset.targets)
+    names, batch_format = select_outputs(options, list(rows), rows.__getitem__, dataset.features, dataset.targets)
+    expand = make_expanders(dataset.features, dataset.learned, names)
+    batch = {name: torch.from_numpy(rows[name]) for name in names}
+    batch |= {name: function(batch[name]) for name, function in expand.items()}
     single_rows = zip(*(batch[name] for name in names), strict=True)
     return [batch_format(dict(zip(names, row, strict=True))) for row in single_rows]
 

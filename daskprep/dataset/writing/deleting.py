@@ -28,6 +28,7 @@ from daskprep.dataset.segments import (
     visible_cells,
 )
 from daskprep.dataset.writing.encoded import EncodedOrCells, take
+from daskprep.dataset.writing.matching import find_matches
 from daskprep.dataset.writing.parts import NewFile, encode_part
 from daskprep.dataset.writing.redacting import find_lost_tokens, kept_fields, redacted_state
 from daskprep.dataset.writing.rejects import encode_rejects
@@ -50,11 +51,13 @@ _MAX_NAMED = 5
 _NO_ROWS = np.empty(0, np.int64)
 
 
-def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
+def delete_rows(dataset: Dataset, rows: Any, where: Any, part: int | None) -> Dataset:
     """Hide rows of the latest version of a dataset in a new one, and return it; `Dataset.delete` has the parameters."""
     root = editable_root(dataset, "delete")
-    ids = np.unique(np.asarray(rows))
-    if np.ndim(rows) != 1 or (ids.size and ids.dtype.kind not in "iu"):
+    if (rows is None) == (where is None):
+        raise ConfigError("delete: pass either row ids, or where= with values of keys, as in where={'customer': 17}")
+    ids = np.unique(np.asarray(() if rows is None else rows))
+    if rows is not None and (np.ndim(rows) != 1 or (ids.size and ids.dtype.kind not in "iu")):
         raise ConfigError(
             f"delete: {rows!r:.80} is no list of row ids: pass the numbers of the rows in the source, or "
             "np.flatnonzero(mask) for a boolean mask of its rows"
@@ -63,23 +66,24 @@ def delete_rows(dataset: Dataset, rows: Any, part: int | None) -> Dataset:
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         parts = current._stored.datasets
-        if part not in (*range(len(parts)), *([None] if len(parts) == 1 else [])):
+        if part not in (*range(len(parts)), *([None] if len(parts) == 1 or rows is None else [])):
             raise ConfigError(
                 f"delete: part={part!r}: {root.url} has {len(parts)} parts, each with rows from 0: pass part=0 to "
                 f"{len(parts) - 1} for the rows of one of them"
             )
         hidden = [dict(one.hidden) for one in current.segments]
-        ids_and_positions = _find_rows(parts[part or 0], ids)
-        known = np.concatenate([_NO_ROWS, *(numbers for numbers, _ in ids_and_positions.values())])
-        if len(unknown := np.setdiff1d(ids, known)):
-            shown = ", ".join(map(str, unknown[:_MAX_NAMED].tolist())) + " ..." * (len(unknown) > _MAX_NAMED)
-            raise ConfigError(
-                f"delete: {root.url} has no row {shown}: pass row ids of its splits or rejects that were not purged"
-            )
+        numbers = range(len(parts)) if part is None else [part]
+        matches = (
+            {number: _find_rows(parts[number], ids, root.url) for number in numbers}
+            if where is None
+            else find_matches(current, where, numbers)
+        )
         before = encode_deleted(hidden)
-        own = hidden[part or 0]
-        for name, (_, now) in ids_and_positions.items():
-            own[name] = sort_distinct(np.concatenate([own.get(name, _NO_ROWS), now]))
+        for number, positions in matches.items():
+            own = hidden[number]
+            own |= {
+                name: sort_distinct(np.concatenate([own.get(name, _NO_ROWS), now])) for name, now in positions.items()
+            }
         name, data = encode_deleted(hidden)
         if (name, data) == before:
             return current
@@ -109,14 +113,20 @@ def listed_versions(root: Folder, dataset: Dataset) -> Versions:
     return Versions.of_parts(digests) if versions is None or versions.digests[0] != digests[0] else versions
 
 
-def _find_rows(part: Dataset, ids: Integers) -> dict[str, tuple[Integers, ...]]:
-    """Return the row ids among `ids` that each split of a part stores, and their positions in it; also of rejects."""
+def _find_rows(part: Dataset, ids: Integers, url: str) -> dict[str, Integers]:
+    """Return the positions of row ids in each split of a part, and rejected ids; ConfigError for unknown ids."""
     rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
-    rows = {REJECTED: [(rejected, rejected)]} if len(rejected) else {}
+    rows, known = {REJECTED: [rejected]} if len(rejected) else {}, [rejected]
     for name, start, stored in read_row_ids(part):
         if len(at := np.flatnonzero(np.isin(stored, ids[ids >= 0]))):
-            rows.setdefault(name, []).append((stored[at], at + start))
-    return {name: tuple(map(np.concatenate, zip(*own, strict=True))) for name, own in rows.items()}
+            rows.setdefault(name, []).append(at + start)
+            known.append(stored[at])
+    if len(unknown := np.setdiff1d(ids, np.concatenate(known))):
+        shown = ", ".join(map(str, unknown[:_MAX_NAMED].tolist())) + " ..." * (len(unknown) > _MAX_NAMED)
+        raise ConfigError(
+            f"delete: {url} has no row {shown}: pass row ids of its splits or rejects that were not purged"
+        )
+    return {name: np.concatenate(own) for name, own in rows.items()}
 
 
 def purge_rows(dataset: Dataset) -> dict[str, Any]:

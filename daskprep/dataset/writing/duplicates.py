@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from daskprep.columns.permutation import Uint64Array, hash_strings, make_key, mix
 from daskprep.columns.summaries.token_counts import SHARDS, shard_groups
-from daskprep.features import Category, Feature, Weight
+from daskprep.features import Category, Feature
 from daskprep.features.base import all_outputs, cross_fit_folds
 from daskprep.sources import partitions
 from daskprep.storage.checkpoint import write_with_checksum
@@ -48,9 +48,9 @@ class ComparedOutputs(NamedTuple):
     def of(cls, features: Mapping[str, Feature], targets: Collection[str]) -> ComparedOutputs | None:
         """Return the outputs to compare; None if there are no inputs, or if equal cells are encoded differently.
 
-        Cross-fitted features encode the training rows by other states than other rows. Weights are not inputs.
+        Cross-fitted features encode the training rows by other states than other rows. Weights and keys are not inputs.
         """
-        inputs = {name: one for name, one in features.items() if name not in targets and not isinstance(one, Weight)}
+        inputs = {name: one for name, one in features.items() if name not in targets and one._is_input}
         if not inputs or cross_fit_folds(inputs):
             return None
         outputs = [(name, name + suffix) for name, feature in features.items() for suffix in all_outputs(feature)]

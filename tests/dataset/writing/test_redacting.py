@@ -227,13 +227,13 @@ def contents(folder) -> Iterator[tuple[str, bytes]]:
 def test_no_type_keeps_cells_of_purged_row(tmp_path, sizes, large):
     if large:
         sizes(large_vocabulary=2)
-    path, kinds = tmp_path / "a.dp", {*(feature.kind for feature, *_ in TYPES.values()), "weight"}
+    path, kinds = tmp_path / "a.dp", {*(feature.kind for feature, *_ in TYPES.values()), "weight", "key"}
     assert kinds == {*FEATURES}
-    frame = frame_of([SECRET]).assign(weight=[1.0] * ROWS + [RARE])
+    frame = frame_of([SECRET]).assign(weight=[1.0] * ROWS + [RARE], key=[*map(str, range(ROWS)), SECRET])
     for name, (_, secret, cell) in TYPES.items():
         frame[name] = [*map(cell, range(ROWS)), secret]
     features = {name: feature.set_params() for name, (feature, *_) in TYPES.items()}
-    prep = dp.Preprocessor(features, split=None, weight="weight")
+    prep = dp.Preprocessor(features, split=None, weight="weight", keys=["key"])
     dataset = prep.fit_write(frame, path, progress=False, block_rows=8)
     dataset.cache_media(progress=False)
     needles = [SECRET.encode(), repr(RARE).encode(), IMAGES[-1], repr(IMAGES[-1]).encode(), repr(SOUNDS[-1]).encode()]
