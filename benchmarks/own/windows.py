@@ -2,9 +2,11 @@
 
     python -m benchmarks.own.windows [--rows 1000000 10000000]
     python -m benchmarks.own.windows --days 10 100
+    python -m benchmarks.own.windows --epoch
 
 There is a group for every ten rows. Histories have up to 50 items, windows 8 numbers. With `--days`, a dataset has so
-many days of 50,000 rows, and the day that is grown by and appended has two rows of each group.
+many days of 50,000 rows, and the day that is grown by and appended has two rows of each group. `--epoch` compares
+epochs of 1,000,000 histories and of the same ids as a `Sequence`.
 """
 
 from __future__ import annotations
@@ -62,10 +64,32 @@ def append_day(kind: str, days: int, folder: Path) -> str:
     return " | ".join(f"{seconds:.2f}" for seconds in np.diff(moments))
 
 
+def compare_epochs(folder: Path) -> str:
+    """Return the least CPU seconds of an epoch of histories, and of the same ids in sequences, in turn."""
+    (folder / "rows").mkdir()
+    make_files(folder / "rows", 1_000_000)
+    prep = dp.Preprocessor(FEATURES["History"], split=None)
+    histories = prep.fit_write(folder / "rows", folder / "histories.dp", progress=False)["train"]
+    items = pa.array(prep.decode({"h": histories.read(["h"])["h"]})["h"])
+    pq.write_table(pa.table({"h": items}), folder / "items.parquet")
+    same = dp.Preprocessor({"h": dp.Sequence(sequence_length=50)}, split=None)
+    sequences = same.fit_write(folder / "items.parquet", folder / "sequences.dp", progress=False)["train"]
+    seconds: dict[str, list[float]] = {"histories": [], "sequences": []}
+    for _ in range(5):
+        for name, split in {"histories": histories, "sequences": sequences}.items():
+            start, lengths = own_cpu_s(), 0
+            for batch in split.loader(batch_size=4096, trim=True):
+                lengths += int((batch["h"] != 0).sum())
+            seconds[name].append(own_cpu_s() - start)
+            print(f"{name}: {lengths:,} ids, {seconds[name][-1]:.2f} s", file=sys.stderr)
+    return " | ".join(f"{min(times):.2f}" for times in seconds.values())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--days", type=int, nargs="+", help="days of datasets that a day is appended to")
+    parser.add_argument("--epoch", action="store_true", help="compare epochs of histories and sequences")
     parser.add_argument("--one", nargs=2, help="type and folder of a single run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # windows at the start of a group are incomplete
@@ -75,6 +99,10 @@ def main() -> None:
         prep = dp.Preprocessor(FEATURES[kind], split=None)
         prep.fit_write(folder, Path(folder).with_suffix(f".{kind}"), progress=False)
         print(f"{own_cpu_s() - start:.1f} | {peak_memory_mb():.0f}")
+        return
+    if arguments.epoch:
+        with tempfile.TemporaryDirectory() as name:
+            print("| histories: CPU s | sequences |\n|---|---|\n| " + compare_epochs(Path(name)) + " |")
         return
     if arguments.days:
         print("| type | days | with_history | grow | append |\n|---|---|---|---|---|")

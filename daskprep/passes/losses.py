@@ -82,7 +82,8 @@ def tabulate_learned_losses(features: Mapping[str, Contract], learned: Mapping[s
     losses: list[tuple[str, str, str, int, float]] = []
     for name, feature in features.items():
         state = learned[name]
-        causes: dict[str, int] = {"missing": state.missing - state.invalid, "unreadable": state.invalid}
+        missing = 0 if feature._drops_windows else state.missing - state.invalid  # such windows are left out
+        causes: dict[str, int] = {"missing": missing, "unreadable": state.invalid}
         if drops_missing(feature):
             causes = {LEFT_OUT: state.missing}
         causes |= {str(cause): cells for cause, cells in feature._learned_losses(state).items()}

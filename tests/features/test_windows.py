@@ -430,6 +430,16 @@ def test_a_horizon_without_a_gap_is_hinted_once():
         assert sum("DatetimeSplit(gap=...)" in str(one.message) for one in caught) == count
 
 
+def test_missing_labels_of_folds_are_not_counted_as_imputed(tmp_path):
+    frame = pd.DataFrame({"day": pd.date_range("2024-01-01", periods=40), "load": np.arange(40.0)})
+    frame.loc[10, "load"] = None
+    split = dp.TimeSeriesSplit("day", 2, gap="2 days")
+    prep = dp.Preprocessor({"next": dp.Timeseries(column="load", horizon=2)}, targets="next", split=split)
+    folds = prep.fit_write(frame, tmp_path / "folds.dp", progress=False)
+    assert prep.losses_.empty
+    assert set(folds.fold(1).losses()["cause"]) == {"left out"}
+
+
 @settings(max_examples=10)
 @given(seed=st.integers(0, 999), partitions=st.sampled_from([1, 5]))
 def test_windows_of_times_have_the_seconds_to_other_rows(seed, partitions):
