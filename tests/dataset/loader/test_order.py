@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import hypothesis
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from daskprep.columns.permutation import make_key, permute
+from daskprep.dataset.loader.by_length import LengthSchedule
 from daskprep.dataset.loader.order import EpochBlocks, Schedule, count_dealt, default_streams
 
 # Rows, rows of a block, of a batch, and streams.
@@ -179,6 +181,26 @@ def test_runs_are_rows_of_batches_in_order():
         assert plan.counts.min() > 0
         assert plan.block_positions == sorted({part.block_position for part in plan.by_block()})
         assert {*plan.block_positions} <= {*schedule.block_positions(batches)}
+
+
+@pytest.mark.parametrize("by_length", [False, True])
+def test_first_batches_are_those_of_all_ranks(by_length):
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        world, rows, batch_size = int(rng.choice([1, 2, 3, 4, 6, 12])), int(rng.integers(12, 130)), 12
+        case = (rows, int(rng.choice([1, 3, 7, 30])), batch_size, int(rng.choice([2, 3, 4, 6])))
+        options = {"drop_last": bool(rng.integers(2)), "given": batch_size * int(rng.integers(0, rows // batch_size))}
+        schedules = [make_schedule(*case, rank=rank, world=world, **options) for rank in range(world)]
+        if by_length:
+            lengths = rng.integers(1, 9, rows)
+            kept = [{field.name: getattr(one, field.name) for field in dataclasses.fields(one)} for one in schedules]
+            schedules = [LengthSchedule(**fields, lengths=lengths) for fields in kept]
+        batches = [np.concatenate(parts) for parts in zip(*map(batches_of, schedules), strict=True)]
+        expected = np.full(rows, len(batches))
+        for number, members in enumerate(batches):
+            expected[members] = number
+        alone = dataclasses.replace(schedules[0], rank=0, world_size=1, sharers=world)
+        np.testing.assert_array_equal(alone.first_batches(np.arange(rows)), expected)
 
 
 def test_unread_blocks_are_those_of_later_batches():

@@ -174,6 +174,22 @@ def test_inverse_of_permutation_returns_numbers(bits):
     np.testing.assert_array_equal(permute(positions[:1], int(sizes[0]), int(keys[0]), inverse=True), numbers[:1])
 
 
+def test_first_batches_of_a_resumed_mix_are_those_of_its_schedule(sources):
+    chosen = random.Random(0)
+    for seed in range(30):
+        weights = {name: chosen.choice([1, 2.5, 0.3]) for name in sources}
+        mix = dp.Mix(sources, 8, weights=weights, seed=seed, prefetch_size=0)
+        for _ in islice(mix, chosen.randrange(1, 9)):
+            pass
+        later = dp.Mix(sources, 24, weights=weights | {"web": 1}, seed=seed)
+        later.load_state_dict(mix.state_dict())
+        schedule, count = later._make_schedule(), 60
+        first = np.full(len(later.split), count)
+        for batches, sizes, rows in schedule.row_numbers(range(count), count):
+            np.minimum.at(first, rows % len(first), np.repeat(batches, sizes))
+        np.testing.assert_array_equal(np.minimum(schedule.first_batches(np.arange(len(first))), count), first)
+
+
 def test_deleted_rows_and_rows_of_several_datasets(tmp_path):
     frame = pd.DataFrame({"n": np.arange(60)})
     prep = dp.Preprocessor({"n": dp.Number(normalization=None)}, split=None)
