@@ -288,7 +288,7 @@ def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int,
     if decoded is None:
         raise MediaError("it is broken or cut short.")
     if target_size is not None:
-        kernel_x, kernel_y = map(_smoothing_kernel, decoded.shape[1::-1], target_size)
+        kernel_x, kernel_y = map(smoothing_kernel, decoded.shape[1::-1], target_size)
         if max(len(kernel_x), len(kernel_y)) > 1:
             decoded = cv2.sepFilter2D(decoded, -1, kernel_x, kernel_y)
         decoded = cv2.resize(decoded, target_size, interpolation=cv2.INTER_LINEAR)
@@ -297,7 +297,7 @@ def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int,
 
 
 @functools.lru_cache(maxsize=1024)
-def _smoothing_kernel(source_length: int, target_length: int) -> Array:
+def smoothing_kernel(source_length: int, target_length: int) -> Array:
     """Return a filter that smooths like Pillow.
 
     Pillow weights pixels by a triangle as wide as the ratio of the lengths. The filter mixes the two triangles of the

@@ -347,7 +347,7 @@ def test_opencv_equals_pillow():
 
 @pytest.mark.parametrize(("found", "wanted"), [(224, 224), (100, 224), (250, 224), (448, 224), (500, 224), (1999, 224)])
 def test_smoothing_kernel_variance_equals_pillow(found, wanted):
-    weights = images._smoothing_kernel(found, wanted).astype(float)
+    weights = images.smoothing_kernel(found, wanted).astype(float)
     places = np.arange(len(weights)) - len(weights) // 2
     assert len(weights) % 2 == 1
     assert weights.sum() == pytest.approx(1)
