@@ -19,7 +19,7 @@ from daskprep.dataset.methods import PreprocessorMethods
 from daskprep.dataset.options import Redundant, Style, WriteOptions, check_flags, list_options
 from daskprep.dataset.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, did_you_mean, warn
-from daskprep.features import Binary, Feature, Learned
+from daskprep.features import Binary, Feature, Key, Learned
 from daskprep.features.arrays import (
     EncodedArrays,
     column_names,
@@ -461,7 +461,7 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         folder = Folder.open(path, options.storage_options)
         split = self._resolve_split(frame, is_fitted=features is None)
         if features is None:
-            used, source = self._open_new_rows(frame, options, assignment_columns(split, self.balance))
+            used, source = self._open_new_rows(frame, options, assignment_columns(split, self.balance), is_written=True)
         else:
             used, columns = features, self._columns(features, split)
             source = plan_source(frame, columns, options.memory, options.source_options)
@@ -505,21 +505,32 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         return Recipe(features, split, self.balance, self.fit_on, known_states, make_state, targets)
 
     def _open_new_rows(
-        self, frame: Any, options: Options, assignment_columns: Iterable[str] | None = None
+        self,
+        frame: Any,
+        options: Options,
+        assignment_columns: Iterable[str] | None = None,
+        *,
+        is_written: bool = False,
     ) -> tuple[Mapping[str, Feature], Source]:
-        """Return features and the source of their columns; only the inputs if rows lack a target."""
+        """Return features and the source of their columns; only the inputs if rows lack a target.
+
+        Rows that are written need keys, too.
+        """
+        keys = {name for name, one in self.features_.items() if isinstance(one, Key)}
+        features = {name: one for name, one in self.features_.items() if is_written or name not in keys}
+        inputs = {name: one for name, one in features.items() if name in self._inputs or name in keys}
 
         def open_columns(features: Mapping[str, Feature]) -> Source:
             others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
             return plan_source(frame, source_columns(features, others), options.memory, options.source_options)
 
         try:
-            return self.features_, open_columns(self.features_)
+            return features, open_columns(features)
         except MissingColumnError:
             try:
-                return self._inputs, open_columns(self._inputs)
+                return inputs, open_columns(inputs)
             except MissingColumnError as error:
-                if error.column in source_columns(self._inputs):
+                if error.column in source_columns(inputs):
                     raise
                 raise MissingColumnError(
                     f"{error}. The split or balance reads it: for rows without it, use encode, predict, or, without a "

@@ -90,7 +90,7 @@ def append(
         _check_appendable(prep, dataset, root.url)
         split = resolve_split(frame, None) or prep._resolve_split(frame)
         _warn_about_earlier_rows(split, prep.features_)
-        features, source = prep._open_new_rows(frame, chosen, assignment_columns(split, prep.balance))
+        features, source = prep._open_new_rows(frame, chosen, assignment_columns(split, prep.balance), is_written=True)
         if len(features) < len(prep.features_):
             missing = ", ".join(f'"{name}"' for name in prep.features_.keys() - features.keys())
             raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")

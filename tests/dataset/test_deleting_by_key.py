@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, MissingColumnError
 
 NAMES = ["a@b.c", "", "17", "007", "x" * 40, None]
 NUMBERS = [0, 1, 17, 10**18 - 1, 10**18, 2**62, -1, -17]
@@ -99,8 +99,15 @@ def test_keys_are_no_inputs(tmp_path):
     assert list(prep.get_feature_names_out()) == ["city"]
     assert list(dp.nn.Inputs(dataset).names) == ["city"]
     assert "customer" not in dp.serving.Encoder(prep.to_dict()).encode({"city": "Rome"})
-    assert prep.encode(FRAME.drop(columns=["customer", "price"])).keys() == {"city"}
-    assert not prep.check(FRAME.assign(customer=None)).findings
+    without = FRAME.drop(columns="customer")
+    assert prep.encode(without).keys() == {"city", "price"}
+    assert prep.encode(without[["city"]]).keys() == {"city"}
+    assert next(iter(prep.stream(without, 2)))[0].keys() == {"city"}
+    for rows in (without, without[["city"]]):
+        with pytest.raises(MissingColumnError, match="customer"):
+            prep.write(rows, tmp_path / "b.dp")
+    assert prep.write(FRAME.drop(columns="price"), tmp_path / "b.dp")["train"].columns == ["city", "customer"]
+    assert not prep.check(without).findings
 
 
 def test_keys_are_saved_inferred_and_in_configurations(tmp_path):
