@@ -204,7 +204,7 @@ features["w"] = dp.Timeseries(column="x", window_size=3)
 prep = dp.Preprocessor(features, targets=["y"], split=dp.KFold(2, seed=0))
 threads = prep.fit_write(source, f"{target}/threads.dp")
 with dask.config.set(scheduler=ray_dask_get):
-    written = prep.fit_write(dp.read_files(source, partition_bytes=20_000), f"{target}/ray.dp", memory="1GB")
+    written = prep.fit_write(dp.read_files(source, partition_bytes=20_000), f"{target}/ray.dp", memory="2GB")
     assert written.digest == threads.digest
     lazy = prep.fit(source).encode(dask.dataframe.read_parquet(source))
     assert lazy["c"].compute().shape == (4_000,)
