@@ -283,8 +283,8 @@ def apply_function(function: Prepare, frame: pd.DataFrame, where: str = "a frame
 
 
 _ACCEPTED = (
-    "frames of pandas, Dask and polars, Arrow tables and streams, tables of Delta Lake, Lance and Iceberg, Hugging Face "
-    "datasets, dicts of columns, lists of dicts, paths of Parquet, CSV, JSON, Feather, ORC and tar files, splits"
+    "frames of pandas, Dask and polars, Arrow tables and streams, Delta Lake, Lance, Iceberg, Hugging Face datasets, "
+    "dicts of columns, lists of dicts, paths of Parquet, CSV, JSON, Feather, ORC and tar files, splits"
 )
 
 
