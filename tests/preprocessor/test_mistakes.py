@@ -198,7 +198,6 @@ dp.Categorical | Did you mean "Category"?
 dp.Numeric | Did you mean "Number"?
 dp.OneHotEncoder | Did you mean "Category"?
 dp.Foo | dir(daskprep)
-dp.__getattr__("nn") | import daskprep.nn
 dp.Float | Did you mean "Number"?
 dp.String | Did you mean "Category" or "Text"?
 dp.Datetime | Did you mean "Date"?
