@@ -152,10 +152,19 @@ class Assignment:
         empty: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
 
         def assign(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
+            rows = parsed.rows
+            chosen = np.ones(rows, bool) if context.sample is None else context.sample.is_train(rows)
+            if context.sample is not None:  # windows are cut between the rows of the sample, as in a write
+                mask = pa.array(chosen)
+                columns = {name: cells.filter(mask) for name, cells in parsed.columns.items()}
+                parsed = dataclasses.replace(parsed, rows=int(chosen.sum()), columns=columns)
+                table = table.filter(mask)
             splits, repeats = assignment.assign(context, parsed, table)
             if isinstance(context.assignment, PeriodAssignment) and context.assignment.fold is None:
                 splits = context.assignment.fold_of(splits)
-            return {"split": splits, "repeats": repeats}
+            of_rows = {"split": np.full(rows, DROPPED, splits.dtype), "repeats": np.zeros(rows, np.int64)}
+            of_rows["split"][chosen], of_rows["repeats"][chosen] = splits, repeats
+            return of_rows
 
         work = Pass("encode", assign, assignment.dropping, self.columns)
         return partitions.build_arrays(PartitionReader(source).work(work, contexts), like=lambda: empty)
@@ -186,8 +195,6 @@ class Assignment:
         Windows are cut between rows of splits from before any window drops rows. Without their borders, none does.
         """
         keep = kept_rows(self.dropping, parsed.columns)
-        if context.sample is not None:
-            keep = np.logical_and(context.sample.is_train(parsed.rows), True if keep is None else keep)
         if context.assignment is not None:
             splits = context.assignment.assign(table, keep)
         else:

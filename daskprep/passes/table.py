@@ -244,9 +244,11 @@ def complete_column(
     imputer: NeighbourImputer, known: pa.Array, border_value: Any, learned: Any, splits: np.ndarray | None
 ) -> pa.Array:
     """Return the cells with missing ones imputed, by split if needed."""
-    if isinstance(border_value, SavedRows) and isinstance(imputer, WindowImputer) and len(known):
+    if not len(known):
+        return imputer.complete(known, None, learned)
+    if isinstance(border_value, SavedRows) and isinstance(imputer, WindowImputer):
         return imputer.complete_shares(known, border_value.shares, border_value.read, learned)
-    if splits is None or not len(splits) or not (imputer.per_split and isinstance(border_value, dict)):
+    if splits is None or not (imputer.per_split and isinstance(border_value, dict)):
         return imputer.complete(known, border_value, learned)
     completed = []
     for code in sorted(set(splits.tolist())):

@@ -498,3 +498,20 @@ def test_numbers_equal_to_the_padding_are_not_counted_as_padding(padding_value, 
     assert [bool(report.get("load", {}).get("padded")) for report in reports] == [True] * first + [False] * (40 - first)
     arrays = [Encoder(prep.to_dict()).encode(frame.to_dict("records")), prep.encode(frame)]
     np.testing.assert_array_equal(arrays[0]["load"], arrays[1]["load"])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sample_of_rows_has_the_splits_of_its_write(seed, tmp_path):
+    """Windows that drop rows are cut between the rows of the sample, in `assign` as in a write."""
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame({"a": rng.choice([1.0, 2.0, np.nan], 60, p=[0.6, 0.35, 0.05]), "x": range(60)})
+    table["label"] = rng.choice(["yes", "no"], 60)
+    features = {"w": dp.Timeseries(column="a", window_size=2, missing_value_strategy="drop_row"), "label": "binary"}
+    balance = dp.Oversample("label", ratio=0.8)
+    prep = dp.Preprocessor(features, targets="label", split=dp.RandomSplit(seed=0), balance=balance, sample=0.7)
+    dataset = prep.fit_write(table, tmp_path / "rows.dp", progress=False)
+    assigned = prep.fit(table).assign(table)
+    written = {
+        code: len(dataset[name]) if name in dataset else 0 for code, name in enumerate(("train", "validation", "test"))
+    }
+    assert written == {code: int(assigned["repeats"][assigned["split"] == code].sum()) for code in range(3)}
