@@ -261,7 +261,7 @@ class StreamSource(FileSource):
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        return self.snapshot
+        return self.snapshot or super().record
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
         return [(file.name, file.size, "") for file in self.files]

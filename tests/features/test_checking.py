@@ -152,7 +152,7 @@ def test_parse_with_wrong_result_raises(given, tmp_path, wrong):
 @pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.numpy(), lambda x: x.sum()])
 def test_expand_with_wrong_rows_raises(given, tmp_path, wrong):
     train = given(expand=wrong).fit_write(FRAME, tmp_path / "d")["train"]
-    with pytest.raises(ColumnError, match='column "x": expand of a given returned .* for 3 rows'):
+    with pytest.raises(ColumnError, match='column "x": expand of a given returned .* for 1 row:'):
         next(iter(train.loader(3)))
     assert next(iter(train.loader(3, expand=False)))["x"].shape == (3,)
 

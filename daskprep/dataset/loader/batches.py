@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import torch
 
+from daskprep.columns.display import format_count
 from daskprep.columns.permutation import Integers
 from daskprep.dataset.loader.groups import Group, ReusedArrays, to_device
 from daskprep.dataset.loader.lengths import Trimming
@@ -262,9 +263,10 @@ def _bind_expand(name: str, feature: Feature, learned: Any) -> Expander:
         """Return the expanded rows; raise ColumnError if the feature returns no tensor of as many rows."""
         expanded = feature.expand(rows, learned)
         if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:
+            rows_of = format_count(len(rows), "row")
             shape = f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]
             raise ColumnError(
-                f'column "{name}": expand of {kind_with_article(feature)} returned {shape} for {len(rows):,} rows: '
+                f'column "{name}": expand of {kind_with_article(feature)} returned {shape} for {rows_of}: '
                 "expected a tensor with one row for each"
             )
         return expanded

@@ -242,7 +242,7 @@ def _remove_others(root: Folder, manifest: Manifest) -> None:
     names = root.children()
     parts = list(filter(_PART.fullmatch, names))
     listed = _count_parts(root, manifest) if parts or APPENDED in names else 0
-    if not listed:
+    if not listed and (parts or APPENDED in names):
         root.remove(APPENDED)  # first: it lists the parts
         root.remove(*filter(_DELETED.fullmatch, names))
     for name in parts:
