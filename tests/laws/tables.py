@@ -251,7 +251,9 @@ def carry(frame: pd.DataFrame, carrier: str, folder: Path, cuts: list[int]) -> A
     if carrier == "dask":
         bounds = [0, *sorted(min(cut, len(frame)) for cut in cuts), len(frame)]
         pieces = [frame.iloc[start:stop] for start, stop in pairwise(bounds)]
-        return dd.from_map(lambda piece: piece, pieces, meta=frame.iloc[:0])
+        # The name of the folder: Dask's tokens of frames whose columns of two types are exchanged are equal, and it
+        # would take the earlier one.
+        return dd.from_map(lambda piece, _=str(folder): piece, pieces, meta=frame.iloc[:0])
     name = f"rows{int(frame[KEY].iloc[0])}-{len(frame)}" if len(frame) else "none"
     if carrier == "csv":
         if any(isinstance(cell, list) or cell == "" for cells in frame.to_numpy() for cell in cells):
