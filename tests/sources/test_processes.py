@@ -238,7 +238,7 @@ def test_all_calls_on_processes_equal_threads_and_leave_none_running(source, tmp
     abandoned = iter(prep.stream(source, 100, workers=2))
     next(abandoned)
     del abandoned
-    left = [process for process in psutil.Process().children(recursive=True) if "spec" in process.cmdline()]
+    left = [process for process in psutil.Process().children(recursive=True) if "--spec" in process.cmdline()]
     assert left == []
 
 
@@ -268,7 +268,7 @@ def test_process_killed_in_each_pass_does_not_change_the_dataset(source, tmp_pat
 
     def kill_and_compute(*arguments: Any) -> list[Any]:
         """Kill a worker that the scheduler still lists, whenever the tasks of a pass are sent."""
-        supervisors = [process for process in psutil.Process().children() if "spec" in process.cmdline()]
+        supervisors = [process for process in psutil.Process().children() if "--spec" in process.cmdline()]
         workers = [worker for process in supervisors for worker in process.children() if worker.pid not in killed]
         workers[0].kill()
         killed.append(workers[0].pid)
