@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.columns.display import format_count
+from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.sources.base import FileFragment, Fragment, group_fragments, join_file_fragments
 from daskprep.sources.columnar import CommonSchema
 from daskprep.sources.locations import File, explain_read_errors, for_each_file
@@ -65,8 +66,13 @@ def _type_of(column: str) -> pa.DataType:
     return pa.string() if column == KEY or _is_text(column) else pa.binary()
 
 
-def _read_rows(handle: Any, first: int, last: int) -> Iterator[tuple[str, list[tuple[str, tarfile.TarInfo]]]]:
-    """Yield the key of each row with its members, by suffix; their bytes are not read."""
+def _read_rows(
+    handle: Any, first: int, last: int, skipped: list[str] | None = None
+) -> Iterator[tuple[str, list[tuple[str, tarfile.TarInfo]]]]:
+    """Yield the key of each row with its members, by suffix; their bytes are not read.
+
+    Links and files without a suffix are in no row, and added to `skipped`; so are hidden files, but not added.
+    """
 
     def members() -> Iterator[tuple[str, str, tarfile.TarInfo]]:
         handle.seek(first)
@@ -77,23 +83,31 @@ def _read_rows(handle: Any, first: int, last: int) -> Iterator[tuple[str, list[t
                 stem, dot, suffix = name.partition(".")
                 if member.isfile() and dot and stem:
                     yield f"{folder}{slash}{stem}", suffix.lower(), member
+                elif stem and not member.isdir() and skipped is not None:
+                    skipped.append(member.name)
             if member is None:  # also at a damaged header
                 handle.seek(archive.offset)
                 if handle.read(tarfile.BLOCKSIZE).strip(b"\0"):
                     raise tarfile.ReadError(f"damaged at byte {archive.offset}")
 
     for key, group in groupby(members(), lambda one: one[0]):
-        yield key, [(suffix, member) for _, suffix, member in group]
+        members_of_row = [(suffix, member) for _, suffix, member in group]
+        if len({KEY, *(suffix for suffix, _ in members_of_row)}) <= len(members_of_row):
+            raise tarfile.ReadError(f'two members of "{key}" have one suffix, or one is named "{KEY}"; rename it')
+        yield key, members_of_row
 
 
 def _survey(file: File) -> tuple[list[str], list[tuple[int, int]]]:
     """Return the columns of a tar, and for each row the position of its first header and the bytes of its members."""
     columns: dict[str, None] = {KEY: None}
-    rows = []
+    rows, skipped = [], list[str]()
     with explain_read_errors(file, TarFragment.kind), file.open() as handle:
-        for _, members in _read_rows(handle, 0, _END):
+        for _, members in _read_rows(handle, 0, _END, skipped):
             columns |= dict.fromkeys(suffix for suffix, _ in members)
             rows.append((members[0][1].offset, sum(member.size for _, member in members)))
+    if skipped:
+        count = format_count(len(skipped), "file")
+        warn(f'{file.name}: {count} without a suffix, or links, are in no row, such as "{skipped[0]}": rename them')
     return list(columns), rows
 
 

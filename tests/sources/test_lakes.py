@@ -114,6 +114,13 @@ def test_scans_of_iceberg_are_filtered_snapshots(tmp_path):
     first = features.fit_write(scan, tmp_path / "rows.dp", progress=False)
     assert numbers(first) == list(range(90, 100))
     assert features.fit_write(scan, tmp_path / "rows.dp", progress=False).version == first.version
+    with pytest.warns(UserWarning, match="has these rows already"):
+        features.append(scan, tmp_path / "rows.dp", progress=False)
+    lake.add(table(100, 150))
+    later = lake.open().scan(row_filter="x >= 90", selected_fields=("x",))
+    with pytest.raises(ConfigError, match=r"already, and not all of its files can be read alone.*version="):
+        features.append(later, tmp_path / "rows.dp", progress=False)
+    assert len(dp.open_dataset(tmp_path / "rows.dp")["train"]) == 10
     other = lake.open().scan(row_filter="x >= 95")
     with pytest.raises(DatasetExistsError, match="the table"):
         features.fit_write(other, tmp_path / "rows.dp", progress=False)

@@ -85,6 +85,22 @@ def test_tars_behind_urls_are_read(tmp_path):
     assert [source.read(number, ["txt"])["txt"].to_pylist() for number in range(2)] == [["one"], ["two"]]
 
 
+def test_members_of_one_suffix_raise(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for name in ("x.txt", "x.TXT"):
+            archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(ConfigError, match=r'a\.tar: .*two members of "x" have one suffix'):
+        read_files(tmp_path / "a.tar")
+
+
+def test_members_without_a_suffix_are_named(tmp_path):
+    write_tar(tmp_path / "a.tar", [("x", {"txt": b"one"})])
+    with tarfile.open(tmp_path / "a.tar", "a") as archive:
+        archive.addfile(tarfile.TarInfo("folder/README"))
+    with pytest.warns(UserWarning, match=r'a\.tar: 1 file without a suffix, or links.*"folder/README"'):
+        assert read_files(tmp_path / "a.tar").row_counts == [1]
+
+
 def test_damaged_tars_raise(tmp_path):
     path = tmp_path / "a.tar"
     write_tar(path, [("x", {"txt": b"\xff\xfe"}), ("y", {"bin": bytes(5_000)})])

@@ -35,7 +35,7 @@ def append_source(
     the next call continues or replaces. No part is read but the `first`: the list has digests of all sources.
     """
     has_new_files = True
-    if getattr(source, "only", None) is not None and options.version is None:
+    if (source.record or {}).get("table") is not None and options.version is None:
         source, has_new_files = _added_files(source, root, first)
     record, own = resolved_record(source_record(source, options)), resolved_record(source.record)
     known = set(_known_sources(versions, first))
@@ -80,15 +80,23 @@ def _added_files(source: Any, root: Folder, first: Segment) -> tuple[Source, boo
     parts = open_folder(first.root, None, trusted=True).segments
     sources = (one for part in parts for one in part.manifest.sources)
     recorded = [one for one in sources if (one or {}).get("table") == source.record["table"]]
+    if recorded and any("files" not in (one or {}) for one in (source.record, *recorded)):
+        if source.record in recorded:
+            return source, False
+        raise ConfigError(
+            f"append: {root.url} has rows of {source.record['table']} already, and not all of its files can be read "
+            "alone. The scan filters rows, or the table has deletes or several schemas: pass the new rows alone, "
+            "with version="
+        )
     written = {tuple(file) for record in recorded for file in _recorded_files(record)}
-    files = set(map(tuple, source.record["files"]))
+    files = set(map(tuple, source.record.get("files", ())))
     if lost := sorted(name for name, *_ in written - files):
         raise ConfigError(
             f"append: rows of {source.record['table']} were deleted or rewritten since they were written to "
             f"{root.url}, with {join_names(lost)}: write the dataset again, with overwrite=True"
         )
     added = {name for name, *_ in files - written}
-    return source.only(added) if added and written else source, bool(added)
+    return source.only(added) if added and written else source, bool(added) or not recorded
 
 
 def _known_sources(versions: Versions, first: Segment) -> Iterable[str]:
