@@ -133,8 +133,9 @@ def test_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed
     if example.name == "same_bytes.py":
-        digests = [line.split()[-1] for line in printed]
-        assert (len(set(digests[:-4])), len(set(digests[-4:])), len(digests)) == (1, 1, 9)
+        digests = [line.split()[-1] for line in printed if not line.endswith("ray is not installed")]
+        assert (len(set(digests[:-4])), len(set(digests[-4:]))) == (1, 1)
+        assert len(printed) == 9
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
 
 
