@@ -107,7 +107,7 @@ class FallbackRowEncoder:
         return {output: array[first:] for output, array in arrays.items()}, lacking
 
     def find_needed(self, rows: RowMappings) -> list[int]:
-        """Return the positions of the rows of a group that windows of later rows may have."""
+        """Return the ascending positions of the rows of a group that later rows need for their windows."""
         from daskprep.passes.engine import PartitionReader  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 

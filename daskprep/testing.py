@@ -157,7 +157,7 @@ def _find_readable_table(feature: Feature) -> pa.Table:
 
 
 def _generate_columns() -> Iterator[list[Any]]:
-    """Yield columns of many types; of similar ones, that which fewer types read first."""
+    """Yield cells of many kinds: text, numbers, files; of similar kinds, first the one that fewer types can read."""
     kinds: list[list[Any]] = [
         ["red fox", "blue", "blue hare", "red hare red", "grey", "fox grey blue"],
         ["yes", "no", "no", "yes", "yes", "no"],

@@ -171,7 +171,7 @@ def bar_chart(heights: Sequence[float]) -> Markup:
 
 
 def range_chart(low: float, mean: float, high: float, spread: float) -> Markup:
-    """Return a line of a range, with a box of one standard deviation."""
+    """Return an SVG of a range, with a box of mean ± `spread`; empty unless `low` < `high`."""
     width = high / 2 - low / 2  # halves, because the range of all doubles overflows
     if not width > 0:
         return Markup()

@@ -390,7 +390,10 @@ class StoredDataset:
         return self.features[name], Learned() if suffix == MISSING else self.learned[name].of_output(suffix)
 
     def decoder(self, output: str) -> MediaDecoder:
-        """Return the decoder of an output of images or audio; ConfigError for other outputs."""
+        """Return the decoder of an output of images or audio.
+
+        ConfigError for other outputs, and for parameters beyond the limits of a dataset that is not trusted.
+        """
         feature = self.features.get(output)
         if not isinstance(feature, MediaFeature):
             media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]

@@ -69,7 +69,7 @@ _FALLBACK_LOCK = threading.RLock()  # for models that cannot be weakly reference
 
 
 def decode_outputs(prep: Preprocessor, outputs: Any, options: PredictionOptions) -> pd.DataFrame:
-    """Return the predictions of a frame for the outputs of a model, as `Preprocessor.predictions` does."""
+    """Return the predictions for one batch of a model's outputs, or an iterable of them, as a frame."""
     check_is_fitted(prep)
     decoders = _make_decoders(prep)
     return _to_frame(decode_batches(decoders, outputs, options), decoders)

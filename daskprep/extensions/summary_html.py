@@ -206,7 +206,7 @@ def _format_number(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return text as a literal, a function as its name."""
+    """Return a function as its name, other values as a literal that is cut."""
     if isinstance(value, str):
         return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):

@@ -433,7 +433,10 @@ def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarr
 
 @memoize
 def _count_classes(feature: Any, learned: LearnedCategory) -> dict[str, Any]:
-    """Return "bins" of ids, the last one for rare classes and the rest, and "counts" of training rows."""
+    """Return the bin of each id and of unknown labels as "bins", and their training rows as "counts".
+
+    Frequent classes have a bin each, all others share the last one.
+    """
     counts, present = learned.vocabulary.frequencies.copy(), learned.rows
     if fills_with_one_value(feature):
         present -= learned.missing

@@ -363,7 +363,7 @@ def _to_micros(parsed: pa.Array) -> list[np.ndarray]:
 
 
 def _look_up_cycle(part: str, harmonics: int, numbers: Tensor) -> Tensor:
-    """Return sines and cosines of a part, from a cached table."""
+    """Return sine and cosine of each harmonic of the numbers of a part, from a cached table."""
     key = part, harmonics, numbers.device
     if key not in _sin_cos_tables:
         _sin_cos_tables[key] = numbers[:0].float().new_tensor(sin_cos_table(part, harmonics))

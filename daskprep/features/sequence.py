@@ -391,7 +391,7 @@ class LearnedText(Learned):
         return self.word._sample_texts()
 
     def grow(self, fresh: Self) -> tuple[Self, dict[str, dict[str, int]]]:
-        """Return both levels grown, and new tokens by "_word" and "_char"."""
+        """Return both levels grown, and counts of new tokens by "_word" and "_char"; none for a level without."""
         (word, words), (char, chars) = self.word.grow(fresh.word), self.char.grow(fresh.char)
         counts = {f"_{level}": new[""] for level, new in (("word", words), ("char", chars)) if new}
         return dataclasses.replace(self, word=word, char=char), counts

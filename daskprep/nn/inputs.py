@@ -218,7 +218,10 @@ class Inputs(torch.nn.Module):
         self.register_buffer("_like", torch.zeros(()), persistent=False)  # has the dtype of the module
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """Return the inputs of a model, of shape (rows, `width`)."""
+        """Return the inputs of a model, of shape (rows, `width`), in the order of `names`.
+
+        ColumnError for a missing tensor, ConfigError if the batch is no mapping.
+        """
         if not isinstance(batch, Mapping):
             raise ConfigError(
                 f"a batch is a mapping of tensors by output, not a {type(batch).__name__}: pass the inputs alone"

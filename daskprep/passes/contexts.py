@@ -120,7 +120,7 @@ class ContextPlan:
     def make_contexts(
         self, reader: PartitionReader, census: Sequence[PartitionCensus] | None = None, progress: Progress | None = None
     ) -> list[PartitionContext]:
-        """Return the context of each partition."""
+        """Return the context of each partition; without a `census`, a pass counts the rows if that is needed."""
         source = reader.source
         if census is None and self.needs_census(source):
             census = run_pass(reader, self.census, advance=begin_stage(progress, "counting", source))

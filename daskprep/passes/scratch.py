@@ -34,7 +34,7 @@ class ScratchFragment(Fragment):
     name: str
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return the saved columns, with the unreadable cells of parsed ones."""
+        """Return the saved ones of `columns` in the order of the file; parsed ones with their unreadable cells."""
         data = self.folder.read_buffer(self.name)
         content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema

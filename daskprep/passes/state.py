@@ -247,7 +247,7 @@ def _mark_paths(state: Mapping[str, Any], names: frozenset[str], path_type: type
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
-    """Return features and learned states of a state by name; CorruptDatasetError if it was altered."""
+    """Return features and learned states by name, of an unfitted state none; CorruptDatasetError if altered."""
     state = saved.verify(state)
     unlearned = [name for name, sections in state["features"].items() if "learned" not in sections]
     is_fitted = not unlearned

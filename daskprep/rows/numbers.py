@@ -105,7 +105,7 @@ def parse_amount(text: str) -> dict[str, str] | None:
 
 @functools.lru_cache(1024)
 def derive_notation(example: str) -> Notation:
-    """Return the notation of an example; ConfigError if it is no number."""
+    """Return the marks, the unit or the form of durations of an example; ConfigError if it is no number."""
     text = _tidy(example)
     amount = parse_amount(text)
     if amount is None:

@@ -235,7 +235,7 @@ def declared_order(column: pa.ChunkedArray) -> str:
 
 
 def cell_type(field: pa.Field) -> str:
-    """Return the name of a column's type for `CellType`: "" for null, "text" for all but numbers and booleans."""
+    """Return the name of a column's type for `CellType`, "" for null and "untyped" for text of files without types."""
     kind = field.type
     if field.metadata == _UNTYPED:
         return "untyped"

@@ -84,7 +84,7 @@ class HuggingFaceSource(FragmentListSource):
 
 
 def _read_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
-    """Return rows of columns in narrow types, with class names."""
+    """Return rows of a Hugging Face dataset in narrow types, with class names in place of ids."""
     table = dataset.select_columns(list(columns))[start : start + rows]
     # In a shuffled dataset every row is a separate Arrow chunk.
     return _add_class_names(narrow_table(table.combine_chunks()).select(list(columns)), dataset.features)

@@ -63,7 +63,7 @@ class DelimitedFragment(FileFragment):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return columns as text without comments; RejectedValueError for invalid UTF-8."""
+        """Return columns as text without comments, numbers as "1234.5"; RejectedValueError for invalid cells."""
         data = self.text.read(self.start, self.stop)
         if self.dialect.comment:
             data = pa.py_buffer(b"".join(self.dialect.drop_comments([data.to_pybytes()])))

@@ -218,7 +218,7 @@ class _QuoteTracker:
         return run_starts
 
     def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
-        """Return a mask of the runs of quotes at the start of a cell."""
+        """Return a mask of the runs of quotes, by their first positions, that are at the start of a cell."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before

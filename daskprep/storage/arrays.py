@@ -85,7 +85,7 @@ class Output:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
-        """Return the output that `to_dict` described; ValueError if invalid."""
+        """Return the output that `to_dict` described; ValueError or TypeError if invalid."""
         output = cls(**read_fields(cls, state))
         dtype = np.dtype(output.dtype)
         is_valid = dtype.kind in "biuf" and len(output.shape) <= _MAX_AXES and output.row_bytes <= MAX_CHUNK_BYTES
@@ -293,7 +293,7 @@ def tail_bytes(slots: int) -> int:
 
 
 def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
-    """Return a shard of chunks, whose index has room for `slots`."""
+    """Return a shard: chunks, each with its CRC-32C, then their checksums, and an index with room for `slots`."""
     checksums, index = np.zeros(slots, _CHECKSUM_DTYPE), np.full((slots, 2), _ABSENT, _NUMBER_DTYPE)
     sizes = list(map(len, chunks))
     index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))

@@ -85,7 +85,7 @@ def read_footer(data: Buffer) -> pq.FileMetaData:
 
 
 def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
-    """Return the types of columns; CorruptDatasetError but for numbers and cells of media."""
+    """Return the types of columns; CorruptDatasetError for one that occurs twice, or is neither numbers nor media."""
     with _error_context():
         schema = footer.schema.to_arrow_schema()
     types = {field.name: field.type for field in schema}

@@ -22,9 +22,10 @@ _lock = threading.RLock()  # models are rarely thread-safe, and no other thread 
 def cached_vectors(
     path: Path, values: Sequence[Value], size: int, compute: Callable[[list[Value]], np.ndarray]
 ) -> np.ndarray:
-    """Return a row of `size` float32 for each distinct value, from the file at `path`.
+    """Return a row of `size` float32 for each value, in order, from the file at `path`.
 
-    ``compute(values)`` returns the rows of at most 512 values that it lacks; they are stored. Or StorageError.
+    ``compute(values)`` returns the rows of at most 512 values that it lacks; they are stored. StorageError for a file
+    that cannot be used.
     """
     out = np.empty((len(values), size), np.float32)
     try:

@@ -215,7 +215,7 @@ def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
 
 
 def _convert_structs(column: pa.StructArray, kind: MediaKind) -> pa.StructArray:
-    """Return structs of path and bytes, or of samples, as cells."""
+    """Return structs of path and bytes, or of samples, as cells; ColumnError for unreadable samples."""
     if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _convert_or_raise(_iterate_dicts(column), kind)
     rate = column.field("rate") if column.type == CELL_TYPE else None

@@ -62,7 +62,7 @@ def locate_quantiles(counts: np.ndarray, fractions: np.ndarray) -> tuple[KeyPosi
 
 
 def locate_ranks(counts: np.ndarray, lower_rank: np.ndarray) -> tuple[KeyPosition, KeyPosition]:
-    """Return the positions of the values at ranks (from 0 on), and at the next higher ranks."""
+    """Return the positions of the values at ranks (from 0 on), and at the next ranks, of the last one itself."""
     ends = np.cumsum(counts)
 
     def locate(rank: np.ndarray) -> KeyPosition:

@@ -382,7 +382,7 @@ class CachePolicy:
         return [group.name for group in groups if group.stores_cells and not is_complete(group)]
 
     def decoded_caches(self, split: Split, groups: Iterable[Group]) -> dict[tuple[Split, Group], BlockCache]:
-        """Return the caches with all rows of media, by split and by the group of arrays that they are read as."""
+        """Return the caches that hold all rows, by split in `split.joined` and by the group of their output."""
         missing = self.undecoded_names(split, groups)
         names = [group.name for group in groups if group.stores_cells and group.name not in missing]
         caches = [(joined, self.open_cache(joined, name)) for name in names for joined in split.joined]

@@ -331,7 +331,7 @@ class Loader(RecordedIterator):
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def _iterate(self) -> Iterator[Any]:
-        """Return the batches left, of a worker process each n-th."""
+        """Return the batches left; in a worker process, each n-th. ConfigError for fewer rows than ranks."""
         worker = get_worker_info()
         step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
         if self._packer is not None:

@@ -239,7 +239,7 @@ class Mix(Loader):
         )
 
     def _count_batches(self) -> int:
-        """Return the batches until the end; TypeError without one."""
+        """Return the batches of the whole mix, whatever the position; TypeError if it has no end."""
         if self.until is None:
             raise TypeError('a mix with until=None has no end: pass until="first" or "all", or count the batches')
         quotas = Quotas.of(self._quotas.weights, self.batch_size)

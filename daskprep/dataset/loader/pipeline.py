@@ -467,7 +467,7 @@ class Pipeline:
         }
 
     def _submit_decoding(self, batches: int, gathered: Future[Window]) -> list[Future[DecodeStats]]:
-        """Submit the tasks that decode the media of a window, after the task that gathers it."""
+        """Submit the tasks that decode the media of a window of `batches` after `gathered`; none if it copies."""
         tasks: list[Future[DecodeStats]] = []
         if not self.settings.decodes:  # a copy takes less than a task
             return tasks

@@ -160,6 +160,7 @@ class RecordedIterator(BatchIterator):
         """Yield a loader of one rank, its schedule and its number of batches for each epoch of the run, or part of one.
 
         After the recorded ones are the rest of this epoch, and up to `max_epochs` epochs; None: recorded ones only.
+        ConfigError if the run is not recorded.
         """
         if (parts := self._recorded_run()) is None:
             raise ConfigError(

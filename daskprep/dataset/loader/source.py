@@ -60,7 +60,7 @@ class ResidentBlock:
         self._is_loaded = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
-        """Submit the jobs, and forget them."""
+        """Submit the jobs as tasks, and forget them; `wait` raises their errors."""
         # Jobs refer to this block: keeping them would be a reference cycle, which only the garbage collector frees.
         first, *others = [*self.read_jobs.values(), *(rows.load for rows in self.media.values())] or [lambda: None]
         tasks, self.jobs, self.read_jobs = [[*self.jobs, first], *([job] for job in others)], [], {}

@@ -181,7 +181,7 @@ class _Assignment:
     splits: SplitArray
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the splits; an error for other rows."""
+        """Return the split of every row, DROPPED where not `keep`; ColumnError for another number of rows."""
         if table.num_rows != len(self.splits):
             raise data_changed_error("The number of rows")
         return self.splits if keep is None else np.where(keep, self.splits, np.uint8(DROPPED))

@@ -137,7 +137,10 @@ def _list_files(stored: Dataset, layout: Layout, first_ids: Sequence[int]) -> It
 
 
 def _read(parts: Sequence[tuple[int, StoredPart]], first: int, output: Output, start: int, stop: int) -> EncodedOrCells:
-    """Return rows of an output for `encode_part` from stored parts; the first one starts at row `first`."""
+    """Return rows of an output of a new part, in which the first of `parts` starts at row `first`.
+
+    Each part comes with the number to add to its row ids.
+    """
     arrays = []
     for first_id, part in parts:
         own = range(max(start, first) - first, min(stop, first + len(part.range)) - first)

@@ -260,7 +260,7 @@ def _commit(
 def _rewrite(part: Dataset, rows: HiddenRows, state: Mapping[str, bytes]) -> tuple[Manifest, dict[str, dict[str, str]]]:
     """Write a new version of a part without `rows`, and with other files of the fitted `state` unless it is empty.
 
-    Return its manifest, and by file that differs the SHA-256 "before" and "after".
+    Return its manifest, and by file that differs the SHA-256 "before" (not of new ones) and "after" (not of removed).
     """
     old = part.manifest
     removed = [*part.segments[0].state_entries] if state else []

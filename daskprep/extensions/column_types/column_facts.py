@@ -118,7 +118,7 @@ def _number_fields(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
 
 
 def _is_day(values: np.ndarray) -> np.ndarray:
-    """Return a mask of the numbers that are dates as YYYYMMDD."""
+    """Return a mask of the numbers that look like YYYYMMDD, in any month up to day 31."""
     near = (values >= _FIRST_DAY) & (values <= _LAST_DAY)
     if not near.any():
         return near
@@ -213,7 +213,7 @@ def _list_text_facts(values: _Values) -> ColumnFacts:
 
 
 def _pattern_facts(values: _Values) -> TextFacts:
-    """Count the cells that are numeric dates or H3 cells."""
+    """Count the cells that are dates in digits, such as "31.3.2024", or H3 cells."""
     short = values.where(pc.binary_length(values.texts).to_numpy() <= _MAX_DATE_BYTES)
     dates = short.where(short.like(_NUMERIC_DATE))
     return TextFacts(

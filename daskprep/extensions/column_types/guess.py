@@ -247,7 +247,7 @@ def _guess_from_items(facts: ColumnFacts, cells: TokenCodes, where: str, options
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
-    """Return whether tokens are tags: fewer than cells, in varying numbers, without words of sentences."""
+    """Return whether distinct tokens are tags: fewer than cells, `sizes` of these vary, no words of sentences."""
     varied = np.count_nonzero(sizes != np.bincount(sizes).argmax()) >= 0.1 * len(sizes)
     return bool(
         len(sizes) > len(tokens)
@@ -348,7 +348,7 @@ _MAX_AUDIO_S = 30.0
 
 
 def suggest_size(guess: Guess, facts: ColumnFacts, folders: tuple[str, ...]) -> Guess:
-    """Set the size of an image or audio feature to suit most files that can be read, in memory or on this machine."""
+    """Return the guess with a size of images or audio that suits most files; unchanged if none can be read."""
     if not isinstance(guess.feature, Image | Audio):
         return guess
     feature = guess.feature._with_base_folders(folders)

@@ -76,7 +76,7 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
 
 
 def guess_target(name: str, facts: ColumnFacts) -> Guess:
-    """Return the feature for a column to predict, whose values are labels or measurements, not identifiers."""
+    """Return the guess for a column to predict: as `guess_feature`, but unique values are labels or numbers too."""
     guess = guess_feature(name, facts)
     words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _MAX_LABELS
     by_words = isinstance(guess.feature, Set | Sequence) and guess.feature.tokenizer == "space" and facts.text.cells

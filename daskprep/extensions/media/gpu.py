@@ -72,7 +72,7 @@ def group_files(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[d
 
 
 def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
-    """Return the pixels of each file; None for refused ones."""
+    """Return the pixels of each file in CPU memory, upright and of `target` size; None for refused ones."""
     import torch  # noqa: PLC0415 it takes seconds, and only this decoder needs it
 
     device = _current_device()

@@ -259,7 +259,7 @@ def _parse_webp_size(start: bytes) -> tuple[int, int]:
 
 
 def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rotated: bool) -> Image.Image:
-    """Return an image with its pixels; JPEGs may be smaller than the file."""
+    """Return an image with its pixels, not yet turned; JPEGs to interpolate may be smaller than the file."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
         target_size = None

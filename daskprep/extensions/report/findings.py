@@ -105,7 +105,7 @@ def compute_mean(numbers: Quantiles) -> float:
 
 
 def compute_deviation(numbers: Quantiles) -> float:
-    """Return the standard deviation of numbers (of the population)."""
+    """Return the population standard deviation of numbers that are not empty."""
     halves = numbers.values() / 2 - compute_mean(numbers) / 2  # the difference of two large doubles would overflow
     largest = float(np.abs(halves).max())
     return largest and 2 * largest * math.sqrt(float((halves / largest) ** 2 @ (numbers.counts / numbers.count)))

@@ -202,7 +202,7 @@ class ClusterExecutor(PartitionExecutor):
         return self._result_prefix, request.epoch, request.number
 
     def _fetch_soon(self, request: PartitionRequest, outer: Future[Any], future: Any) -> None:
-        """Fetch the result on a thread, not to block the client's threads."""
+        """Pass the result of `future` to `outer`, on a thread that does not block the client's; not once closed."""
         try:
             with self._lock:
                 if not self._closed:

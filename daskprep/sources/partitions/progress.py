@@ -121,7 +121,7 @@ def _size_options(file: Any) -> dict[str, Any]:
 
 
 def _bar_class() -> Any:
-    """Return tqdm's class of bars, for notebooks with widgets."""
+    """Return tqdm's class of bars; with widgets in a notebook that has them."""
     # tqdm.auto would warn if ipywidgets is missing.
     if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
         bar = importlib.import_module("tqdm.notebook").tqdm_notebook

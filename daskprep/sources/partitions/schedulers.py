@@ -142,7 +142,10 @@ def _is_picklable(value: object) -> bool:
 
 
 def choose_workers(nbytes: int | None, cores: int, max_workers: int | None = None) -> int:
-    """Return the number of processes for a pass; 0 (as if unknown): threads."""
+    """Return the number of processes for a pass; 0, also if `nbytes` is unknown: threads.
+
+    Processes are chosen if they are estimated to be clearly faster.
+    """
     count = cores if max_workers is None else min(cores, max_workers)
     seconds = (nbytes or 0) * _SECONDS_PER_BYTE
     on_threads = seconds * (1 + _LOCK_SHARE * (cores - 1)) / cores
@@ -166,7 +169,10 @@ def run_on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[A
 
 
 def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Return the results of a function on all workers that do not end meanwhile; WorkerError if one fails."""
+    """Return the results of a function on all workers that do not end meanwhile.
+
+    Errors of daskprep are raised unchanged; WorkerError for others, and without an answer of all in time.
+    """
     try:
         results = call_workers(
             client, _call_if_same_version, _version(), function, *arguments, seconds=_TIMEOUT_SECONDS

@@ -25,7 +25,7 @@ SPLITS: dict[str, type[Splitter]] = {split.type: split for split in _SPLITS}
 
 
 def split_from_dict(data: Mapping[str, Any] | None) -> Splitter | None:
-    """Return the split for a result of `to_dict`."""
+    """Return the split for a result of `to_dict`, None for None; ConfigError for other types and parameters."""
     if data and (data.get("type") in ("datetime", "time_series") or data.get("time")):
         data = {"divide_times": True} | dict(data)  # as in splits saved before the parameter existed
     return make_from_dict("split", SPLITS, data)

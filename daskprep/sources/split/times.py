@@ -137,7 +137,7 @@ class TimeSplitter(Splitter):
         return TimeCounts(table.num_rows, unit, counts, rows.size, tuple(examples), tuple(orders))
 
     def _check_unit(self, keys: Integers) -> None:
-        """Raise ConfigError if all times are on 1970-01-01: `gap` needs the unit."""
+        """Raise ConfigError if all times are within a day of 1970-01-01, which are probably no seconds."""
         if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
             raise ConfigError(
                 f'{type(self).__name__}: read as seconds, the numbers of column "{self.column}" are times on one day, '
