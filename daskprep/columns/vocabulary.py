@@ -35,7 +35,7 @@ LARGE_VOCABULARY = 100_000  # larger vocabularies are saved in Parquet files, no
 # Arrow hashes all entries at each lookup, about 100 ns an entry. From this size on, a cached index is faster, unless
 # there are more tokens to look up than entries.
 MIN_INDEXED_TOKENS = 10_000
-MAX_CACHED_INDEXES = 8  # an index takes 8 bytes an entry, and keeps the tokens in memory
+MAX_CACHED = 8  # an index takes 8 bytes an entry, JSON some 30, and both keep the tokens in memory
 
 
 VOCABULARY_SCHEMA = pa.schema(
@@ -257,7 +257,8 @@ class Vocabulary:
             and np.array_equal(self.frequencies, other.frequencies)
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        return hash((len(self), self.specials))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -300,6 +301,7 @@ class Vocabulary:
             "special_symbols": dict(zip(self.specials.roles, self.specials.symbols, strict=True)),
         }
 
+    @functools.lru_cache(maxsize=MAX_CACHED)  # noqa: B019 as bounded as indexes
     def to_json(self) -> str:
         """Return `to_dict` as JSON, in a third of the time of `json`."""
         tokens = list(map(json.encoder.encode_basestring, self.tokens.to_pylist()))
@@ -482,7 +484,7 @@ class HashableTokens:
     tokens: pa.StringArray = field(compare=False)
 
 
-@functools.lru_cache(maxsize=MAX_CACHED_INDEXES)
+@functools.lru_cache(maxsize=MAX_CACHED)
 def get_cached_index(key: HashableTokens) -> TokenIndex:
     """Return the index of the tokens of `key`, cached."""
     return TokenIndex(key.tokens)

@@ -21,7 +21,7 @@ from daskprep.passes.assignment import resolve_split, take_sample
 from daskprep.passes.contexts import assignment_columns
 from daskprep.passes.reviewing import OnFindings, find_ranges, join_ranges
 from daskprep.passes.scanning import ScanPlan, scan_source
-from daskprep.passes.state import feature_params
+from daskprep.passes.state import METADATA, feature_params, state_files
 from daskprep.sources import Rows
 from daskprep.sources.partitions import Workers
 from daskprep.sources.partitions.progress import Progress
@@ -86,21 +86,19 @@ def append(
     ):
         roll_forward(root, 1)
         versions, first, last = open_ends(readable)
-        dataset = as_dataset([last])
-        _check_appendable(prep, dataset, root.url)
         split = resolve_split(frame, None) or prep._resolve_split(frame)
+        learned = _join_states(prep, as_dataset([last]), split, root.url)
         _warn_about_earlier_rows(split, prep.features_)
         features, source = prep._open_new_rows(frame, chosen, assignment_columns(split, prep.balance), is_written=True)
         if len(features) < len(prep.features_):
             missing = ", ".join(f'"{name}"' for name in prep.features_.keys() - features.keys())
             raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
         # The saved Preprocessor keeps its own split.
-        learned = join_ranges(prep.learned_, dataset.learned)
         recipe = prep._recipe(features, prep.split or split, learned)
         recipe = dataclasses.replace(recipe, split=split, on_findings=on_findings)
         sampled = take_sample(source, prep.sample, prep.sample_seed)
         appended = append_source(versions, first, recipe, sampled, root, chosen)
-        part, states = appended or (last, dataset.learned)
+        part, states = appended or (last, learned)
         prep._set_learned(prep.features_, join_ranges(prep.learned_, states))
     if appended is not None:
         prep._warn_about_losses(Dataset([part]), fitted=False)
@@ -116,11 +114,14 @@ def _open_version(root: Folder, version: int, digest: str) -> tuple[Segment, ...
     return segments
 
 
-def _check_appendable(prep: Preprocessor, dataset: Dataset, url: str) -> None:
-    """Raise ConfigError unless encoded rows fit the last part of the dataset at `url`."""
+def _join_states(prep: Preprocessor, dataset: Dataset, split: Splitter | None, url: str) -> Mapping[str, Learned]:
+    """Return the fitted state with the ranges of a dataset, the last part at `url`; ConfigError if rows do not fit."""
     remedy = "append with Preprocessor.from_dataset(path), or write the rows to another path"
     if isinstance(dataset, FoldedDataset):
         raise ConfigError(f"{url} has folds, which cannot be appended to: write it again with all rows")
+    files = state_files(prep._state(prep.features_, prep.split or split, prep.learned_))
+    if files[METADATA] == dataset.files.read(METADATA):  # restoring an equal state takes longer
+        return prep.learned_
     if list(dataset.features) != list(prep.features_) or set(dataset.targets) != set(prep.targets_):
         raise ConfigError(f"{url} has other features or targets than this Preprocessor: {remedy}")
     for name, feature in prep.features_.items():
@@ -129,6 +130,7 @@ def _check_appendable(prep: Preprocessor, dataset: Dataset, url: str) -> None:
             raise ConfigError(f'{url}: feature "{name}" has other parameters there: {remedy}')
         if not prep.learned_[name].extends(dataset.learned[name]):
             raise ConfigError(f'{url}: the fitted state of "{name}" is another one, not one that has grown: {remedy}')
+    return join_ranges(prep.learned_, dataset.learned)
 
 
 def _warn_about_earlier_rows(split: Splitter | None, features: Mapping[str, Feature]) -> None:
