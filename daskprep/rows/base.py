@@ -139,8 +139,10 @@ class RowEncoder(ABC):
             own = values[first:] if first else values
             if has_missing := None in own:
                 self._count("missing", own.count(None))
-            if self.has_vocabulary and (unseen := self.count_unseen(own)):
-                self._count("unseen", unseen)
+            if self.has_vocabulary and self.count_unseen(own):
+                both = zip(own, map(cell_of, rows[first:]), strict=True)  # a cell may be the symbol "<UNK>" itself
+                unseen = [self.count_unseen([value]) and self.is_unseen(cell) for value, cell in both]
+                self._count("unseen", sum(unseen))
             if self.extent is not None:
                 low, high = self.extent
                 outside = [value for value in own if value is not None and not low <= value <= high]
@@ -189,7 +191,7 @@ class RowEncoder(ABC):
         return False
 
     def count_unseen(self, values: list[Any]) -> int:
-        """Return how many values have a token that it lacks."""
+        """Return how many values have the id of tokens that it lacks."""
         return 0
 
     def _count(self, kind: str, cells: int) -> None:

@@ -112,7 +112,9 @@ def reason_of(error: BaseException) -> str:
 
 
 def explain(error: BaseException) -> str:
-    """Return reason and remedy of a failed request."""
+    """Return reason and remedy of a failed request; raise a MemoryError, which is no fault of the store."""
+    if isinstance(error, MemoryError):
+        raise error
     reason = reason_of(error)
     if is_transient(error) and getattr(error, "attempts", 1) > 1:
         remedy = 'check the connection, try later, or raise "attempts" in storage_options'

@@ -332,10 +332,15 @@ def check_reported_cells(kind: str, data: st.DataObject) -> None:
     prep, cells = data.draw(fits(kind))
     assume(cells)
     try:
-        arrays, report = Encoder(prep.to_dict()).encode(rows_of(cells), report=True)
+        encoder = Encoder(prep.to_dict())
+        arrays, report = encoder.encode(rows_of(cells), report=True)
     except DaskprepError:
         assume(False)
         raise
+    found = report.get("x", {})
+    if "cut" not in found:  # `seen` does not count what is cut
+        expected = {kind: len(found.get(kind, ())) for kind in ("missing", "unseen")}
+        assert {kind: encoder.seen["x"][kind] for kind in expected} == expected, cells
     assert counted(report, ["x"], len(cells)) == prep.cell_counts(frame_of(cells)).to_numpy().tolist(), cells
     reported = [one for found in report.values() for some in found.values() for one in some.items()]
     assert all(cell is cells[row] or cell == json_number(cells[row]) for row, cell in reported)
@@ -574,13 +579,14 @@ def test_seen_counts_cells_of_all_requests():
     encoder = Encoder(dp.Preprocessor(features, targets="y").fit(frame).to_dict())
     none = dict.fromkeys(("missing", "unseen", "out_of_range"), 0)
     assert encoder.seen == {name: {"rows": 0, **none} for name in features}
+    symbol = {"c": "<UNK>", "t": "u <UNK>", "s": "one <UNK>", "b": ["<UNK>"], "o": "<UNK>", "h": "<UNK>"}
     odd = {"x": 9, "c": "z", "t": "u z", "s": "one zz", "b": "z z", "o": "z", "h": "z", "d": "2023-12-31 23:59:59"}
     edges = {"x": 3, "c": None, "t": None, "s": None, "b": "w", "o": "a", "h": None, "d": "2024-01-03T12:00:00.5"}
-    rows = [odd, edges, {**odd, "x": "?", "d": None}]
+    rows = [odd, edges, {**odd, "x": "?", "d": None}, {**edges, **symbol}]
     reported = encoder.encode(rows, report=True)[1]
     encoder.encode({**edges, "y": "yes"})
     for name, counts in encoder.seen.items():
-        assert counts["rows"] == (1 if name == "y" else 4)
+        assert counts["rows"] == (1 if name == "y" else 5)
         cells = reported.get(name, {})
         again = 0 if edges.get(name, "") is not None else 1
         assert counts["missing"] == len(cells.get("missing", {})) + again, name

@@ -158,6 +158,16 @@ def test_repeatedly_killed_workers_raise_worker_error(mortal_worker):
         partitions.run_tasks("dying", _die, None, [0])
 
 
+def test_killed_process_of_a_pool_raises_worker_error():
+    with (
+        dask.config.set(scheduler="processes", num_workers=1),
+        pytest.raises(
+            WorkerError, match=r"terminated abruptly.*killed for lack of memory: start fewer.*partition_bytes"
+        ),
+    ):
+        partitions.run_tasks("dying", lambda *_: os._exit(1), None, [0])
+
+
 def test_rows_lost_with_their_client_raise_worker_error():
     message = "the cluster lost rows or tasks .* persist the frame again"
     layer = {"sum": Task("sum", sum, TaskRef("persisted"))}

@@ -1,4 +1,4 @@
-"""Requests that hang are tried once more, and others for a minute."""
+"""Requests that hang are tried once more, and others for a minute; lack of memory is no fault of a store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from itertools import count
 
 import pytest
 
-from daskprep.storage import retries
+import daskprep as dp
+from daskprep.columns.deferred.reader import MediaReader
+from daskprep.storage import Folder, retries
 
 
 @pytest.mark.parametrize(("seconds", "calls"), [(61.0, 2), (10.0, 7), (0.1, retries.ATTEMPTS)])
@@ -23,3 +25,27 @@ def test_hanging_request_is_retried(monkeypatch, seconds, calls):
     with pytest.raises(TimeoutError) as error:
         retries.call_with_retries(hang, retries.ATTEMPTS)
     assert error.value.attempts == calls == next(made) - 1
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda url: Folder.open(url).read("a.csv", 0, 3),
+        lambda url: Folder.open(url).sizes(),
+        lambda url: dp.read_files(f"{url}/a.csv"),
+        lambda url: dp.read_files(f"{url}/*.csv"),
+        lambda url: MediaReader(url).read("a.csv"),
+    ],
+)
+def test_memory_error_is_no_error_of_the_store(monkeypatch, tmp_path, read):
+    url = f"memory://{tmp_path.name}"
+    folder = Folder.open(url)
+    folder.write("a.csv", b"x\n1\n")
+
+    def fail(*_, **__):
+        raise MemoryError
+
+    for name in ("cat_file", "open", "find", "ls", "_open", "glob", "info"):
+        monkeypatch.setattr(type(folder.filesystem), name, fail)
+    with pytest.raises(MemoryError):
+        read(url)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, Literal
@@ -221,19 +222,25 @@ def _version() -> str:
 def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
     """Return a WorkerError for a lost worker, code or data not sent; else None."""
     worker = f"worker {address}" if address else "a worker"
-    if type(error).__name__ == "KilledWorker":
+    if type(error).__name__ in ("KilledWorker", "BrokenProcessPool"):
         explanation = WorkerError(
-            f"{error} Workers are usually killed for lack of memory: start them with more memory or fewer threads, or "
-            "use smaller partitions (partition_bytes of read_files, memory of fit_write). Finished work is kept: run "
-            "the write again to resume"
+            f"{error} Workers are usually killed for lack of memory: start fewer, or with more memory or fewer "
+            "threads, or use smaller partitions (partition_bytes of read_files, memory of fit_write). Finished work is "
+            "kept: run the write again to resume"
         )
     elif isinstance(error, TypeError | pickle.PicklingError) and _PICKLE_ERRORS.search(str(error)):
         explanation = WorkerError(
             f"a function, feature or source cannot be sent to other processes ({error}): open locks, connections and "
             'files where they are used, or run with workers="threads"'
         )
-    elif type(error).__name__.endswith("CancelledError") and type(error).__module__.startswith("distributed"):
-        explanation = _lost_error(error)
+    elif str(error).startswith("Missing dependency") or (
+        type(error).__name__.endswith("CancelledError") and type(error).__module__.startswith("distributed")
+    ):
+        explanation = WorkerError(
+            f"the cluster lost rows or tasks ({error}): a client was closed or restarted, and the partitions of a "
+            "persisted frame ended with it. Open a client, persist the frame again or pass it as it was before "
+            "persist, and run the same again"
+        )
     elif isinstance(error, ImportError) or (_IMPORT_ERRORS.search(str(error)) and address):
         explanation = WorkerError(f"{worker} cannot import the code of a task ({error}): {_SAME_VERSIONS_HINT}")
     else:
@@ -242,20 +249,12 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
     return explanation
 
 
-def _lost_error(error: BaseException) -> WorkerError:
-    return WorkerError(
-        f"the cluster lost rows or tasks ({error}): a client was closed or restarted, and the partitions of a "
-        "persisted frame ended with it. Open a client, persist the frame again or pass it as it was before persist, "
-        "and run the same again"
-    )
-
-
 @contextmanager
-def explain_worker_errors() -> Iterator[None]:
-    """Raise a WorkerError that explains errors of workers."""
+def explain_worker_errors(kinds: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """Raise a WorkerError that explains errors of workers, of some `kinds`."""
     try:
         yield
-    except Exception as error:
+    except kinds as error:
         if (explanation := worker_error(error)) is None:
             raise
         raise explanation from error
@@ -352,17 +351,13 @@ def _compute(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list
     if _is_of_ray(get):  # it takes values apart, and fails at some: tasks return them instead
         nodes = {key: node for key, node in layer.items() if isinstance(node, DataNode)}
         layer = {**layer, **{key: Task(key, identity, node.value) for key, node in nodes.items()}}
-    try:
+    with explain_worker_errors((ValueError, BrokenProcessPool)):
         if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
             return list(get(layer, list(keys)))
         # After an error Dask does not wait for running tasks. The exit of this pool waits for them, so that no task
         # writes to a folder that the caller removes.
         with ThreadPoolExecutor(worker_threads()[1], thread_name_prefix="daskprep") as pool:
             return list(get(layer, list(keys), pool=pool))
-    except ValueError as error:
-        if not str(error).startswith("Missing dependency"):
-            raise
-        raise _lost_error(error) from error
 
 
 def _gather_as_completed(
