@@ -39,6 +39,10 @@ _MAX_SHOWN_CHARACTERS = 80  # characters of a cell in an error
 _MIN_TRIMMED = 64  # rows of a group before those that no window of time needs are removed; then again at twice the rest
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class FallbackRowEncoder:
     """Encoder by `Preprocessor.encode`, for other types."""
 

@@ -43,6 +43,10 @@ _H3_CELLS = (
 _CELL_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # positions of six different cells, some of them repeated
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def check_feature(feature: Feature, column: Any = None) -> None:
     """Raise `ContractError` if a custom feature type breaks the contract of feature types.
 

@@ -9,3 +9,7 @@ from daskprep.nn.inputs import Inputs
 from daskprep.nn.outputs import Outputs
 
 __all__ = ["Inputs", "Outputs"]
+
+
+def __dir__() -> list[str]:
+    return __all__
