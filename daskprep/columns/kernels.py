@@ -79,7 +79,7 @@ def unwrap_mixed_table(table: pa.Table) -> pa.Table:
 
 
 def string_buffers(column: pa.Array) -> tuple[Codes, Bytes]:
-    """Return the offsets and bytes of a string array; none for nulls."""
+    """Return the int32 offsets, from 0, and the bytes of strings; nulls are empty."""
     if not pa.types.is_string(column.type):
         column = column.cast(pa.string())
     if len(column) == 0:
@@ -99,7 +99,7 @@ def make_string_array(offsets: Array, data: Bytes) -> pa.StringArray:
 
 
 def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None) -> pa.ListArray:
-    """Return a list array of n + 1 offsets into `values`."""
+    """Return a list array of n + 1 offsets into `values`; `nulls` masks lists."""
     offsets = np.ascontiguousarray(offsets, np.int32)
     if nulls is not None and nulls.any():
         return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(nulls))
@@ -108,7 +108,7 @@ def make_list_array(offsets: Array, values: pa.Array, nulls: Mask | None = None)
 
 
 def list_offsets(array: pa.Array) -> Codes:
-    """Return the offsets of rows in ``array.flatten()``, from 0."""
+    """Return the offsets of lists in ``array.flatten()``, from 0; nulls are empty."""
     if not array.null_count and pa.types.is_list(array.type):
         offsets: Codes = plain_values(array, np.int32, len(array) + 1)
         from_zero: Codes = offsets - offsets[0]
@@ -187,7 +187,7 @@ def find_non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
 
 
 def find_rows_with(column: pa.Array, character: str) -> npt.NDArray[np.intp]:
-    """Return the positions of strings that contain a character."""
+    """Return the ascending positions of strings with a character."""
     offsets, data = string_buffers(column)
     first, *rest = character.encode()
     index = np.flatnonzero(data == first)
@@ -296,7 +296,7 @@ def _copy(raw: Bytes, out: Bytes, letters: Mask | None) -> None:
 
 
 def _blank_spaces(raw: Bytes, out: Bytes) -> Mask:
-    """Overwrite ASCII white space by NUL; return the other bytes."""
+    """Overwrite ASCII white space in `out` by NUL; return a mask of other bytes."""
     if len(raw) and raw.min() >= 32:
         solid: Mask = raw != 32
     else:
@@ -338,7 +338,7 @@ def encode_characters(column: pa.Array, *, lowercase: bool = False) -> TokenCode
 
 
 def _encode_spans(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
-    """Return code and values of spans: up to 8 bytes as uint64 keys."""
+    """Return the int32 code of each span, and the values by code."""
     keys, long = _make_keys(offsets, data)
     if 3 * len(long) > len(keys):
         codes, values = _encode_strings(make_string_array(offsets, data))
@@ -431,7 +431,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:
-    """Return codes without the empty token of otherwise empty rows."""
+    """Return codes without the token "" in rows that have no other."""
     empty = pc.index(token_codes.values, "").as_py()
     sizes = np.diff(token_codes.rows)
     single_token_rows = np.flatnonzero(sizes == 1)
@@ -505,7 +505,7 @@ def _fill_matrix(
 
 
 def _truncate(edges: Array, sizes: Array, kept_sizes: Array, values: Array, *, keeps_end: bool) -> Array:
-    """Return the first or last `kept_sizes` values of each row."""
+    """Return a row's first `kept_sizes` values, or with `keeps_end` the last."""
     cut = np.flatnonzero(sizes > kept_sizes)
     if not len(cut):
         return values
@@ -537,7 +537,7 @@ def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.List
 
 
 def _parse_irregular_lists(text: pa.StringArray, separator: str | None) -> pa.ListArray:
-    """Parse rows field by distinct field: slower, but any text."""
+    """Parse trimmed rows as `parse_float_lists`, by distinct field: slower, but any text."""
     lists = pc.utf8_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     offsets, encoded = list_offsets(lists), pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
     tokens = encoded.dictionary

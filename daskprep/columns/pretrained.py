@@ -37,7 +37,7 @@ class PretrainedModel(NamedTuple):
 
 
 def import_package(package: str) -> Any:
-    """Import an optional package, or raise with the pip command."""
+    """Import a package; MissingPackageError with the pip command."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -49,7 +49,10 @@ def import_package(package: str) -> Any:
 
 @lru_cache(maxsize=8)
 def load_model(package: str, path: str, stamp: object, cache_only: bool) -> PretrainedModel:
-    """Load the model of a file, or of a name if `stamp` is None; ConfigError if it cannot be loaded."""
+    """Load the model of a file, or of a name if `stamp` is None; ConfigError if it cannot be loaded.
+
+    With `cache_only`, a name is not downloaded. MissingPackageError without the package.
+    """
     if package == "tokenizers" and stamp is None:
         return _from_transformers(path, cache_only)
     try:
@@ -91,7 +94,7 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return padding token and length from files of transformers."""
+    """Return padding token and length, if any, from files of transformers."""
     settings: dict[str, Any] = {}
     for file in (folder / name for name in reversed(CONFIG_FILES)):
         values = json.loads(file.read_bytes()) if file.is_file() else {}
@@ -150,7 +153,7 @@ def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: 
 
 
 def _find_added_ids(backend: Any, vocabulary: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the ids that are added before and after each text."""
+    """Return the ids added before and after each text, () for none."""
     if backend.num_special_tokens_to_add(is_pair=False):
         for text in vocabulary:
             encoding = backend.encode(text)

@@ -277,7 +277,7 @@ class RowTokenizer(Tokenizer):
         return self._cut_rows(column)[0]
 
     def _cut_rows(self, column: pa.StringArray) -> tuple[TokenCodes, Array]:
-        """Return the tokens of rows, and a mask of null or unreadable ones."""
+        """Return the tokens of rows, and a mask of null or unreadable ones, without tokens."""
         rows = kernels.encode_rows(column)
         values = lowercase_strings(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))
@@ -389,7 +389,7 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _load_english(lemmatize: bool) -> Any:
-    """Return spaCy's tokenizer, or its model for lemmas, which must be installed."""
+    """Return spaCy's tokenizer, or its model for lemmas; MissingPackageError if not installed."""
     spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
@@ -439,7 +439,7 @@ class Pretrained(Tokenizer):
         return {**super().parameters(), "path": None, "content": self.model.digest}
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
-        """Return the tokens of the model for each text."""
+        """Return the model's tokens for each text; distinct texts are encoded once."""
         model, rows = self.model, kernels.encode_rows(column)
         texts = lowercase_strings(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))

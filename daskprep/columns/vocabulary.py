@@ -329,7 +329,7 @@ class Vocabulary:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Restore a vocabulary from `to_dict` or `to_lists`; other keys are ignored; CorruptDatasetError if invalid."""
+        """Restore a vocabulary from `to_dict` or `to_lists`; CorruptDatasetError if invalid, other keys are ignored."""
         try:
             tokens = pa.array(data["idx2str"], pa.string())
             if "frequencies" in data:
@@ -403,7 +403,7 @@ class Vocabulary:
         return dict(zip(self.tokens.take(pa.array(ids, pa.int64())).to_pylist(), names.tolist(), strict=True))
 
     def rename(self, names: Mapping[str, str]) -> Vocabulary:
-        """Return a vocabulary with tokens renamed, under their ids."""
+        """Return a vocabulary with tokens renamed, each under its id."""
         if not names:
             return self
         ids = self.find_ids(pa.array(list(names), pa.string()))

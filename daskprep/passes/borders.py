@@ -34,7 +34,7 @@ class Section:
 
 
 def write_sections(folder: Folder, name: str, values: Iterable[Any]) -> list[Section]:
-    """Write values to a file, one at a time."""
+    """Write values to a file, one at a time; return the section of each."""
     sections, stop = [], 0
     with folder.writer(name, durable=False) as append:
         for value in values:
@@ -81,7 +81,7 @@ class BorderFiles:
         return {name: save_large(str(number), borders[name]) for number, name in enumerate(borders)}
 
     def exchange(self, label: str, imputer: WindowImputer, borders: Sequence[Any]) -> list[SavedRows]:
-        """Return for each partition the rows that its windows have."""
+        """Return, for each partition, files of rows of other ones that its windows need."""
         by_border = [
             one if isinstance(one, list) else list(one.split(self.shares)) for one in [*imputer._before, *borders]
         ]

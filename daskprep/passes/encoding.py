@@ -120,7 +120,7 @@ def _tabulate(
 def find_encoding_contexts(
     features: Mapping[str, Contract], learned: Mapping[str, Any], reader: PartitionReader
 ) -> partitions.Arguments:
-    """Return the contexts of partitions for encoding."""
+    """Return contexts with the borders that imputers need; lazy unless rows are in memory."""
     contexts = [*map(PartitionContext, range(reader.source.npartitions))]
     work = _border_pass(features, learned)
     if not work.features:
@@ -132,7 +132,7 @@ def find_encoding_contexts(
 def with_history(
     features: Mapping[str, AnyFeature], learned: Mapping[str, Any], source: Source
 ) -> dict[str, AnyFeature]:
-    """Return the features with windows, which have the rows of a source before all others."""
+    """Return copies of features with windows, which have the rows of a source before others."""
     borders = run_pass(PartitionReader(source), _border_pass(features, learned))
     after = {name: copy.copy(feature) for name, feature in features.items()}
     for name, feature in after.items():
@@ -167,7 +167,7 @@ def _assign_splits(
 def rows_by_kind(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> dict[str, dict[str, list[int]]]:
-    """Return row numbers by feature and kind of cells."""
+    """Return ascending row numbers by feature and kind in `CELL_KINDS`."""
     learned = dict(learned)
 
     def mask(context: PartitionContext, parsed: Parsed, table: pa.Table) -> dict[str, tuple[np.ndarray, ...]]:
@@ -184,7 +184,7 @@ def rows_by_kind(
 def mask_cells(
     name: str, feature: Contract, learned: Any, parsed: Parsed, *, encodes: bool = True
 ) -> tuple[pa.Array, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a parsed column, and masks of its cells by kind.
+    """Return a column, removed from `parsed`, and masks of missing, unreadable and unseen cells.
 
     Cells that the fitted state shows to be unreadable are missing in it. `encodes` False saves the time to encode
     columns whose unseen cells only their encoding shows.

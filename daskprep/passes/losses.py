@@ -59,7 +59,7 @@ def tabulate_losses(
 
 
 def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: int) -> LeftOut:
-    """Return the number of rows that columns left out."""
+    """Return the rows that each column left out, and all rows: these and `kept` ones."""
     filled = [name for name, one in features.items() if one._lists_filled]
     is_medium = pc.is_in(rejects["column"], pa.array(filled, pa.string()))
     is_filled = pc.and_(is_medium, pc.not_equal(rejects["reason"], "missing"))

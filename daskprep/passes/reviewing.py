@@ -102,7 +102,7 @@ def require_labels(feature: Contract, learned: Learned) -> Learned:
 def warn_about_cells(
     caller: str, features: Mapping[str, Contract], learned: Mapping[str, Any], tallies: Mapping[str, CellTally | str]
 ) -> None:
-    """Warn about columns with many more such cells than the fit."""
+    """Warn about columns with many more missing, unreadable or unseen cells than the fit."""
     frequent = {
         name: one
         for name, one in features.items()

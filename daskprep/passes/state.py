@@ -267,7 +267,10 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
 
 
 def _restore_feature(name: str, state: Mapping[str, Any]) -> Feature:
-    """Return the feature of a saved state; CorruptDatasetError if invalid."""
+    """Return the feature of a saved state.
+
+    ConfigError for an unknown type; CorruptDatasetError or FormatVersionError for its parameters.
+    """
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
             f'feature "{name}": no type "{state.get("type")}".{did_you_mean(state.get("type"), USER_KINDS)} '
@@ -392,7 +395,7 @@ def state_from_files(
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
-    """Return the JSON of a state, a line per feature."""
+    """Return the JSON of a state, a line per feature; ConfigError if it names an untrusted path."""
     # When read again, names from an untrusted dataset would seem trusted.
     for name, feature in state["features"].items():
         for section in feature.values():

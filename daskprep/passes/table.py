@@ -343,7 +343,7 @@ def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -
 
 
 def _collect_rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
-    """Return unreadable cells as Rejects, or raise for the first."""
+    """Return unreadable cells as Rejects; RejectedValueError with invalid="raise"."""
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":

@@ -199,7 +199,7 @@ class RowEncoder(ABC):
             self.seen[kind] += cells
 
     def _find_failing(self, rows: RowMappings) -> str:
-        """Return the first row that raises an error, for the message."""
+        """Return ", row N" for the first row that cannot be read; "" if none, or for a single row."""
         for number, row in enumerate(rows if len(rows) > 1 else ()):
             try:
                 self._read_present(self.cell_of(row))
@@ -214,7 +214,7 @@ class RowEncoder(ABC):
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
     def _fill_missing(self, values: list[Any], rows: RowMappings) -> list[Any]:
-        """Return values with None imputed, or raise RejectedValueError."""
+        """Return values with None imputed; RejectedValueError if invalid="raise", or without a fill value."""
         if self.params.invalid == "raise":
             for number, (value, cell) in enumerate(zip(values, map(self.cell_of, rows), strict=True)):
                 if value is None and not self._is_missing(cell):
@@ -244,7 +244,7 @@ def strip_null_values(params: Mapping[str, Any]) -> frozenset[str]:
 
 
 def fill_from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
-    """Return values with None replaced by the one before or after."""
+    """Return values with None replaced by the value before ("ffill") or after; at the end by the nearest."""
     filled = list(values)
     order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
     last = next((filled[i] for i in order if filled[i] is not None), None)

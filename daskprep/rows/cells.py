@@ -53,7 +53,7 @@ def reject_types(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
 
 
 def number_of(cell: Any) -> float | None:
-    """Return a number, or a plain decimal text, as a finite float, or None."""
+    """Return a finite number or plain decimal text as float, None for other cells; ColumnError for times."""
     kind = type(cell)
     if kind is float:
         return cell if isfinite(cell) else None
@@ -65,7 +65,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def _number_of_other(cell: Any) -> float | None:
-    """Return the number of a rarer type, such as Decimal, or text; ColumnError for times."""
+    """Return the number of a rarer type, such as Decimal, or text; None if it is none, ColumnError for times."""
     reject_types(cell, TIME_TYPES, "number")
     if isinstance(cell, Decimal):
         return _to_double(cell or 0)  # Arrow's decimals have no negative zero
@@ -84,7 +84,7 @@ def _to_double(cell: Any) -> float | None:
 
 
 def _parse_plain_number(text: str) -> float | None:
-    """Return the number of a text such as "1.5e3", or None."""
+    """Return the number of a text such as "1.5e3", or None; UnicodeError if it is not UTF-8."""
     stripped = text.strip()
     if NUMBER_PATTERN.fullmatch(stripped) is None:
         text.encode()  # UnicodeError for text that Arrow would reject
@@ -93,7 +93,7 @@ def _parse_plain_number(text: str) -> float | None:
 
 
 def text_of(cell: Any) -> str | None:
-    """Return the canonical text of a cell, None if it is missing."""
+    """Return the canonical text of a cell, None if it is missing; UnicodeError if it is not UTF-8."""
     kind = type(cell)
     if kind is str:
         if not cell.isascii():
@@ -158,7 +158,7 @@ def _text_of_datetime64(cell: np.datetime64) -> str:
 
 
 def _text_of_timedelta(cell: dt.timedelta | np.timedelta64) -> str:
-    """Return a duration as text such as "2 days 03:00:00"."""
+    """Return a duration as "2 days 03:00:00"; ColumnError for months and years."""
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:

@@ -30,7 +30,7 @@ _LENGTH_FACTOR = 0xD1342543DE82EF95
 
 
 def bucket_of(text: str, buckets: int) -> int:
-    """Return the hash bucket of a text, the same on every machine."""
+    """Return the bucket of a text, below `buckets`, the same on every machine."""
     data = text.encode()
     total = 0
     for word_number, start in enumerate(range(0, len(data), 8), 1):

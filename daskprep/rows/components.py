@@ -79,7 +79,7 @@ class Projection(NamedTuple):
 
     @classmethod
     def of(cls, learned: Mapping[str, Any], size: int) -> Projection:
-        """Read the table of a fitted state."""
+        """Read the table of a fitted state; ValueError for invalid or repeated buckets."""
         grams, weights = decode_array(learned["grams"], "<u2"), np.zeros(BUCKETS)
         directions = decode_array(learned["directions"], "<i2").reshape(len(grams), size)
         if len(grams) and (int(grams.max()) >= BUCKETS or len(np.unique(grams)) < len(grams)):
@@ -121,7 +121,7 @@ class TextComponentsRowEncoder(RowEncoder):
         self.projection = Projection.of(self.learned, self.params.size)
 
     def read(self, cell: Any) -> tuple[np.ndarray, float, bool] | None:
-        """Return sums of directions and squares, and a mark."""
+        """Return directions and squares of weights, summed, and if text has only zero weights; None if missing."""
         text = text_of(cell)
         if text is None:
             return None

@@ -120,7 +120,7 @@ def parse_words(text: str) -> dict[str, str | None] | None:
 
 
 def parse_format(text: str, datetime_format: str) -> dt.datetime:
-    """Parse text like `datetime.strptime` in the C locale."""
+    """Parse text like `datetime.strptime` in the C locale; ValueError if it does not match."""
     if (numeric := numeric_format(datetime_format)) is None:
         return dt.datetime.strptime(text, datetime_format)
     if (translated := numeric.translate(text)) is None:
@@ -142,7 +142,7 @@ class NumericFormat(NamedTuple):
     codes: tuple[str, ...]  # of the original format, in the order of the numbers
 
     def translate(self, text: str | None) -> str | None:
-        """Translate text to the numeric format, or return None."""
+        """Translate text to the numeric format; None for None, and if it does not match."""
         if text is None or (match := self.pattern.fullmatch(text)) is None:
             return None
         groups = match.groupdict()
@@ -230,7 +230,7 @@ def forms(datetime_format: str | None) -> tuple[str, ...]:
 
 
 def parse_datetime(text: str, datetime_format: str | None) -> dt.datetime | None:
-    """Parse a date in the format, or in any common form, or None."""
+    """Return a date in the format or in ISO 8601, without a format in any common form; None if unreadable."""
     if datetime_format is None and _PLAIN_ISO.fullmatch(text):
         try:
             return dt.datetime.fromisoformat(text)
@@ -265,7 +265,7 @@ def _compiled_patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ..
 
 
 def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
-    """Return the date of fields, of two digits from 1969 on; None if it does not exist."""
+    """Return the date of fields, two-digit years from 1969 to 2068; None if it does not exist."""
     get = fields.get
     year_text = get("Y") or ""
     year, hour = int(year_text), int(get("h") or 0)
@@ -285,7 +285,7 @@ def _datetime_from_fields(fields: dict[str, str | None]) -> dt.datetime | None:
 
 
 def datetime_from_number(number: float) -> dt.datetime | None:
-    """Return the datetime that a number counts since 1970.
+    """Return the datetime that a number counts since 1970; None beyond 64 bits.
 
     The size of the number decides whether it counts seconds, milliseconds, microseconds or nanoseconds.
     """
@@ -359,7 +359,7 @@ def is_leap(year: Any) -> Any:
 
 
 def calendar_parts(days: Any, seconds: Any) -> Sequence[Any]:
-    """Return arrays of the nine `PARTS`, then whether it is a weekend, of NumPy or torch integers."""
+    """Return the nine `PARTS`, then 1 for weekends, of days since 1970 and seconds of the day (arrays or tensors)."""
     # Operators that NumPy and torch share. Years start in March, so that a leap day is the last day of its year.
     shifted = days + 719_468
     era = shifted // 146_097  # 400 years
@@ -420,7 +420,7 @@ class DateParameters(Parameters):
 
     @property
     def _cycles(self) -> list[tuple[str, int]]:
-        """The cyclic parts with their numbers of harmonics."""
+        """The cyclic parts with their numbers of harmonics; ConfigError if too many."""
         if not isinstance(self.cyclic, Mapping):
             return [(part, 1) for part in self.cyclic or ()]
         for part, harmonics in self.cyclic.items():
@@ -508,7 +508,7 @@ class DateRowEncoder(RowEncoder):
         return super()._is_missing(cell.date if isinstance(cell, _DatePair) else cell)
 
     def _to_datetime(self, cell: Any) -> dt.datetime | None:
-        """Return the date of a cell of any type, or None."""
+        """Return the date of a cell without its time zone, or None; ColumnError for types that are no dates."""
         if not isinstance(cell, str):
             if isinstance(cell, dt.datetime) and type(cell).__name__ != "NaTType":
                 return cell if cell.tzinfo is None else _to_wall_time(cell)

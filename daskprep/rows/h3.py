@@ -40,7 +40,7 @@ class H3RowEncoder(RowEncoder):
     """Row encoder of `H3`."""
 
     def read(self, cell: Any) -> bytes | None:
-        """Return the 19 bytes of an H3 index, or None."""
+        """Return the 19 bytes of an H3 index; None if missing or invalid."""
         number = self._to_integer(cell)
         if number is None or not 0 <= number <= MAX_CELL:
             return None
@@ -49,7 +49,7 @@ class H3RowEncoder(RowEncoder):
         return bytes((mode, edge, resolution, base_cell)) + digits[:resolution] + _NO_DIGITS[resolution:]
 
     def _to_integer(self, cell: Any) -> int | None:
-        """Return the 64-bit index of a cell, or None."""
+        """Return the 64-bit index of a cell, or None; ColumnError for other types."""
         if not isinstance(cell, str):
             reject_types(cell, _NON_CELL_TYPES, "H3 cell")
             if isinstance(cell, (int, np.integer)):

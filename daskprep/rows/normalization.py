@@ -132,7 +132,7 @@ class Normalizer:
         return None
 
     def inverse_transform(self, normalized: np.ndarray) -> np.ndarray:
-        """Return the original numbers in double precision."""
+        """Return the original numbers in double precision, NaN for NaN; the center if the column was constant."""
         values = np.asarray(normalized, np.float64)
         if not self.scale:
             return np.where(np.isnan(values), values, self.center)

@@ -94,7 +94,7 @@ def digits_pattern(decimal: str, thousands: str) -> str:
 
 
 def parse_amount(text: str) -> dict[str, str] | None:
-    """Return the groups of `AMOUNT` in a text and its unit, or None."""
+    """Return the groups of `AMOUNT` in a text ("" for absent ones) and its "unit"; None if it is no amount."""
     matched = None if full_match(ISO, text) else full_match(AMOUNT, text)
     if matched is None or (matched["before"] and (matched["then"] or matched["behind"])):
         return None
@@ -128,7 +128,7 @@ def derive_notation(example: str) -> Notation:
 
 
 def _find_marks(number: str) -> tuple[str, str]:
-    """Return the decimal mark and the mark between thousands."""
+    """Return the decimal mark and the mark between thousands; (".", ",") without any."""
     marks = re.findall("[,.' ]", number)
     if len(set(marks)) == 2:
         return marks[-1], marks[0]
@@ -303,7 +303,7 @@ class PiecewiseLinear(Values):
     """Encoding of numbers as shares of bins below, in batches."""
 
     def expand(self, batch: Any) -> Any:
-        """Return a (rows, bins) table of shares below the number."""
+        """Return (rows, bins): the share of each bin below the number, unbounded below the first and above the last."""
         start, scale, low, high, unit = (
             self._bins if isinstance(batch, np.ndarray) else map(batch.new_tensor, self._bins)
         )

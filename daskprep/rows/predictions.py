@@ -236,7 +236,7 @@ class BinaryDecoder(CategoryDecoder):
         return None if is_valid else "(rows,) or (rows, 1), the score of True, or (rows, 2), scores of False and True"
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
-        """Return True from the threshold on, by one score or two."""
+        """Return labels, True from the threshold on, by scores of True or of (False, True)."""
         if outputs.shape[1:] == (2,):
             both = self.to_probabilities(outputs, options, first_row, exclusive=True)
         else:
@@ -448,7 +448,7 @@ def decode_batches(decoders: Mapping[str, OutputDecoder], outputs: Any, options:
 
 
 def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
-    """Return the batches of outputs, or a list of a single one."""
+    """Return the batches of an iterable; a list of the outputs if they are one, as arrays and tuples are."""
     if isinstance(outputs, Mapping) or hasattr(outputs, "detach") or hasattr(outputs, "__array__"):
         return [outputs]
     if isinstance(outputs, list):
@@ -458,7 +458,7 @@ def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
 
 
 def concat_columns(parts: Sequence[Mapping[str, PredictionColumn]]) -> Columns:
-    """Concatenate columns of batches; ConfigError if they differ."""
+    """Concatenate columns of one batch or more; ConfigError if names differ."""
     for number, part in enumerate(parts):
         if part.keys() != parts[0].keys():
             raise ConfigError(
@@ -490,7 +490,7 @@ def _first_index(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def _top_classes(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the ids of the `count` largest scores by row."""
+    """Return the ids of the `count` largest probabilities by row, the largest first."""
     remaining, rows = scores.copy(), np.arange(len(scores))
     best = np.empty((len(scores), count), np.intp)
     for rank in range(count):  # for few of thousands of classes, repeated argmax is faster than a sort

@@ -111,7 +111,7 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
 
 
 def check_format(state: Any) -> None:
-    """Raise an error unless a state is of a known format."""
+    """Raise CorruptDatasetError unless a state has a format, FormatVersionError for a later one."""
     fault, features = "", state.get("features") if isinstance(state, Mapping) else None
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
         fault = "it has no format and features"
@@ -164,7 +164,7 @@ def _drop_locations(value: Any) -> Any:
 
 
 def verify(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without digests, or raise CorruptDatasetError."""
+    """Return a state in the plain format, without digests; CorruptDatasetError or FormatVersionError if invalid."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
@@ -324,9 +324,10 @@ _MAX_EXPANSION = 100  # ratio of the size in memory to the file size, beyond whi
 def load_vocabularies(
     value: Any, where: str, read: Callable[[str], bytes], to_learned: Callable[[str, bytes], Mapping[str, Any]]
 ) -> Any:
-    """Return a state with the vocabularies of named files.
+    """Return a state with the vocabularies of the files that it names; CorruptDatasetError for altered files.
 
-    ``read(name)`` returns a file's bytes, ``to_learned(name, content)`` its learned values. `where` names it in errors.
+    ``read(name)`` returns a file's bytes, ``to_learned(name, content)`` its learned values. `where` names the state in
+    errors.
     """
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value
@@ -338,7 +339,7 @@ def load_vocabularies(
 
 
 def _read_checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
-    """Return a vocabulary file with this digest, or raise CorruptDatasetError."""
+    """Return the bytes of a vocabulary file, named by its digest; CorruptDatasetError for others."""
     if not _FILE_NAME.fullmatch(name):
         raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
     try:
@@ -358,7 +359,7 @@ def read_unless_link(path: Path) -> bytes:
 
 
 def parse_vocabulary_file(name: str, content: bytes) -> dict[str, Any]:
-    """Return the values of a vocabulary file; ConfigError without pyarrow, or CorruptDatasetError."""
+    """Return a vocabulary file without frequencies; ConfigError without pyarrow, CorruptDatasetError if altered."""
     try:
         import pyarrow as pa  # noqa: PLC0415 only large vocabularies need it
         import pyarrow.parquet as pq  # noqa: PLC0415

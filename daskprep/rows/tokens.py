@@ -179,7 +179,7 @@ class TokenRowEncoder(RowEncoder):
         return None if text is None else self.tokenize(text)
 
     def _items(self, cell: Any) -> list[str] | None:
-        """Return the items of a list as tokens; None if one is missing."""
+        """Return a list's items as tokens, sets sorted; None if one is missing, ColumnError if not 1-D."""
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
             raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
         items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell
@@ -429,7 +429,7 @@ def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
 def _pad_rows(
     rows: Sequence[Sequence[int]], shape: tuple[int, int], dtype: np.dtype[Any], fill: int = 0, *, is_left: bool = False
 ) -> np.ndarray:
-    """Return rows of ids as a padded matrix."""
+    """Return rows of ids as a matrix, padded with `fill` after each row, or before it."""
     matrix = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)  # which takes a sixth of the time
     for target, row in zip(matrix, rows, strict=True):
         if is_left:

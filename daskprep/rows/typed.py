@@ -120,7 +120,7 @@ def _parts_of(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _is_of_type(value: Any, expected: Any) -> bool:
-    """Return whether a value is of a type, as of NumPy's numbers."""
+    """Return whether a value is of a type, as NumPy's numbers are; TypeError for a dataclass with an invalid field."""
     if expected is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool) and is_double(value)
     if expected is int:

@@ -105,7 +105,7 @@ class Balance(Parametrized, ABC):
         return [PartitionRepeats(share, targets[indices.to_numpy()]) for share, indices in pairs]
 
     def targets(self, totals: ClassCounts) -> Integers:
-        """Return the target rows of each class of `totals`."""
+        """Return the target rows of each class of `totals`; ColumnError or ConfigError if `counts` do not fit."""
         if self.ratio is None:
             return self._targets_from_counts(totals)
         ratio = Fraction(str(float(self.ratio)))  # 0.35 means 35 / 100, not the binary fraction next to it

@@ -56,7 +56,7 @@ class FileFragment(Fragment):
     kind: ClassVar[str]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Return columns, also of folder names; errors name the file."""
+        """Return columns, also of folder names; ConfigError if the file changed or is unreadable."""
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with explain_read_errors(self.file, self.kind):
@@ -310,7 +310,10 @@ def group_fragments(
     keep_separate: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
 ) -> list[Fragment]:
-    """Join consecutive fragments up to `partition_bytes` each, less if that leaves fewer than `partitions`."""
+    """Join consecutive fragments up to `partition_bytes` each, less if that leaves fewer than `partitions`.
+
+    A fragment for which `keep_separate` returns True starts a group.
+    """
     groups: list[list[P]] = []
     for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
         if groups and len(groups) >= (partitions or 1):
@@ -341,7 +344,7 @@ def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
 
 
 def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
-    """Return one fragment per file, joined; ``extra_fields(members)`` are its fields besides rows and bytes."""
+    """Join fragments, first by file, to one; ``extra_fields(members)`` are fields besides rows and bytes of a file."""
     joined: list[Fragment] = []
     for _, group in groupby(fragments, key=lambda fragment: fragment.file):
         members = list(group)

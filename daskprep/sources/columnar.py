@@ -186,7 +186,7 @@ class FeatherFragment(BatchFragment):
     kind: ClassVar[str] = "Arrow IPC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return columns of the batches; without any, the cheapest for its rows."""
+        """Return columns of the batches; if `columns` is empty, the cheapest one."""
         with self.file.open() as handle:
             schema = _open_reader(handle, None).schema
             fields = [schema.names.index(name) for name in columns] or _cheapest_column(schema)
@@ -272,7 +272,7 @@ class OrcFragment(BatchFragment):
     kind: ClassVar[str] = "ORC"
 
     def read_batches(self, columns: list[str]) -> pa.Table:
-        """Return columns of the stripes; without any, the cheapest for its rows."""
+        """Return columns of the stripes; if `columns` is empty, the cheapest one."""
         with self.file.open() as handle:
             orc = _open_orc(handle)
             names = columns or [orc.schema[i].name for i in _cheapest_column(orc.schema)]

@@ -147,7 +147,7 @@ def open_arrow_dataset(
     table: LakeTable | None = None,
     names: Collection[str] | None = None,
 ) -> ArrowDatasetSource | None:
-    """Return the source of a dataset of Parquet or Lance; None for other formats and filtered ones.
+    """Return the source of a dataset of Parquet or Lance; None for other formats, filtered and empty ones.
 
     The dataset is a snapshot of `table`, if there is one. With `names`, only these files are read.
     """
@@ -225,7 +225,7 @@ class ArrowDatasetSource(FragmentListSource):
 def _read_arrow_fragment(
     arrow_fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
-    """Return columns of a row group (`start` None), or `rows` rows of Lance; ConfigError if rows changed."""
+    """Return columns of a row group (`start` None), or `rows` rows of Lance; ConfigError if unreadable or changed."""
     scan_options = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = arrow_fragment.to_table(columns=list(columns), **scan_options)

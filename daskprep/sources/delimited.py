@@ -200,7 +200,7 @@ def _read_head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bo
 
 
 def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
-    """Return the names in the first record, or of header=None "column_0" and on; ConfigError if it has none."""
+    """Return the names in the first record, of header=None `names` or "column_0" and on; ConfigError if it has none."""
     name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:

@@ -316,7 +316,7 @@ def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
 
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
-    """Return an Arrow table as a pandas frame, with codes only if ordered."""
+    """Return an Arrow table as a pandas frame; only ordered codes stay categories."""
     table = unwrap_mixed_table(table)
     types = table.schema.types
     plain = [pa.string() if pt.is_dictionary(kind) and not kind.ordered else kind for kind in types]

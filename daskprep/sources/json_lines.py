@@ -99,7 +99,7 @@ class JsonFragment(FileFragment):
         return table.select(columns)
 
     def survey(self, spool: Spool | None) -> Survey:
-        """Return the number of rows, the types of columns, and the file of the parsed rows in `spool`."""
+        """Return the number of rows, types by column, and the file of parsed rows in `spool`, None if not kept."""
         data = self._read_lines()
         self._check_depth(data.to_pybytes())
         try:
@@ -189,7 +189,7 @@ class JsonFragment(FileFragment):
 
 
 def _find_deep_lines(text: bytes) -> np.ndarray:
-    """Return the lines of more than 100 levels of brackets."""
+    """Return the numbers, from 0, of lines with more than 100 levels of brackets."""
     marks = np.frombuffer(text.translate(None, _UNMARKED_BYTES), np.uint8)
     ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
     lengths = np.diff(ends, prepend=-1)
@@ -276,7 +276,7 @@ def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
 
 
 def _scan_structure(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield blocks, and positions of newlines, of commas between elements, and of ends."""
+    """Yield blocks, and positions outside of strings: newlines, commas between elements, array ends."""
     inside, depth = False, 0
     small_blocks = (block[i : i + BLOCK_BYTES] for block in blocks for i in range(0, len(block), BLOCK_BYTES))
     for block in join_quote_runs(small_blocks, "\\"):
@@ -325,7 +325,7 @@ def _split_elements(data: bytes) -> bytes:
 
 
 def _array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
-    """Return the type of a parsed column; of numbers, one for their size."""
+    """Return the type of a parsed column, of numbers by their size, of times text."""
     kind = array.type
     if pt.is_timestamp(kind):
         return pa.string()

@@ -86,7 +86,7 @@ class File:
         return retry_fetches(handle, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return the bytes from `start` to `stop` (None: the end)."""
+        """Return the bytes from `start` to `stop` (None: the end); ConfigError if unreadable."""
         limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
         last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
 

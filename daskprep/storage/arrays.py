@@ -106,7 +106,7 @@ def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) ->
 def encode_chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
-    """Return rows as one chunk: its data and its checksum."""
+    """Return rows, padded with zeros, as one chunk: its data and its CRC-32C."""
     shape = chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
@@ -127,7 +127,7 @@ def encode_chunk_buffers(
 def decode_chunk(
     data: Buffer, output: Output, block_rows: int, compression: Compression, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the full block of a chunk, in `out` if it fits; CorruptDatasetError if altered."""
+    """Return all `block_rows` rows of a chunk, in `out` if it fits; CorruptDatasetError if altered."""
     view = byte_view(data)
     if len(view) < CHECKSUM_BYTES:
         raise CorruptDatasetError(f'output "{output.name}": a chunk of {len(view)} bytes is too short to be one')

@@ -56,7 +56,7 @@ class Checkpoint:
         return max((int(stop.partition(".")[0]) - int(start) for _, start, stop in name_parts), default=None)
 
     def get_or_compute(self, partition_range: range, compute: Callable[[], Any]) -> Any:
-        """Return the saved result of partitions, or compute it."""
+        """Return the saved result of partitions, or compute and save it."""
         name = f"{self.name}-{partition_range.start}-{partition_range.stop}.kept"
         result = read_checkpoint(
             self.folder, name, *(self.companion_file(i) for i in partition_range if self.companion_file)
@@ -67,7 +67,7 @@ class Checkpoint:
 
 
 def write_checkpoint(folder: Folder, name: str, value: Any) -> bool:
-    """Write a value to a file; False for unsupported types."""
+    """Write a value to a file; False for unsupported types, or without the folder."""
     # Another process with the same work may have finished it and removed the folder.
     with contextlib.suppress(FileNotFoundError, _NotCheckpointableError), write_with_checksum(folder, name) as write:
         with open_output(write) as out:
@@ -90,7 +90,7 @@ class _NotCheckpointableError(Exception):
 
 
 def serialize(value: Any) -> list[Buffer]:
-    """Return a value as buffers for `deserialize`; an error for unsupported types."""
+    """Return a value as buffers for `deserialize`; _NotCheckpointableError for other types."""
     arrays: list[np.ndarray] = []
     columns: dict[Any, tuple[int, pa.Array]] = {}
     tree = _to_tree(value, arrays, columns)
@@ -176,7 +176,7 @@ def _from_tree(tree: Any, buffers: Sequence[pa.Buffer], columns: Sequence[pa.Arr
 
 @contextmanager
 def write_with_checksum(folder: Folder, name: str) -> Iterator[Any]:
-    """Yield a function that appends to a sealed new file."""
+    """Yield a function that appends to a new file, which its CRC-32C ends."""
     checksum = 0
     with folder.writer(name, durable=False) as append:
 

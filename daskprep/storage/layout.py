@@ -67,7 +67,7 @@ class Layout:
         return cls(outputs, rows, max_rows, 1, layouts[0].compression, block_starts=starts)
 
     def hide(self, hidden: Mapping[str, npt.NDArray[np.int64]]) -> Layout:
-        """Return a layout without hidden rows and empty blocks."""
+        """Return a layout without the row numbers `hidden` by split, and empty blocks."""
         starts = {}
         for split in self.rows:
             sizes = np.diff(self.starts(split))

@@ -328,7 +328,7 @@ class PreallocatedFile:
 
     @classmethod
     def create(cls, path: str, size: int) -> PreallocatedFile | None:
-        """Return a new file; None if the system has no unnamed files."""
+        """Return a new file; None without unnamed files, or if too many are open; StorageFullError without room."""
         flags = getattr(os, "O_TMPFILE", None)
         if flags is None or not os.path.isdir(_OPEN_FILES) or len(_preallocated) >= _max_preallocated():  # noqa: PTH112
             return None

@@ -282,7 +282,7 @@ class BoundedCache:
         return self._values.get(key)
 
     def put(self, key: object, value: Any, nbytes: int) -> None:
-        """Store a value; beyond the limit, drop all others, or this one."""
+        """Store a value unless the key has one; beyond the limit, drop earlier ones, or this one."""
         with self._lock:
             if key in self._values or nbytes > self._limit:
                 return

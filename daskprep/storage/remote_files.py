@@ -154,7 +154,7 @@ class RemoteFiles:
         yield read_into
 
     def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
-        """Return a nonempty range, with retries."""
+        """Return a nonempty range, with retries, cut at the end of the file."""
 
         def fetch_range() -> memoryview:
             try:
@@ -224,7 +224,7 @@ class RemoteFiles:
 
 @contextmanager
 def _error_context(url: str, action: str) -> Iterator[None]:
-    """Raise errors of any file system with the URL, without credentials."""
+    """Convert errors to StorageError or FileNotFoundError with the URL, without credentials."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -65,7 +65,7 @@ def _to_table(columns: Columns) -> pa.Table:
 
 
 def arrow_column(array: np.ndarray) -> pa.Array:
-    """Return an array as an Arrow column without a copy."""
+    """Return an array as an Arrow column, without a copy unless bool."""
     values = np.ascontiguousarray(array.reshape(-1))
     if values.dtype == bool:  # Arrow stores bits
         column = pa.array(values)
@@ -123,7 +123,7 @@ def column_ranges(
 def decode_table(
     data: Buffer, columns: Collection[str], row_groups: Iterable[int], footer: pq.FileMetaData
 ) -> pa.Table:
-    """Return columns of row groups, both in the requested order."""
+    """Return columns of row groups, both in the requested order; CorruptDatasetError if invalid."""
     with _error_context():
         source = pa.BufferReader(pa.py_buffer(data))  # the bytes are in memory: there is nothing to prefetch
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)

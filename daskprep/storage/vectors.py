@@ -45,7 +45,7 @@ def cached_vectors(
 def _batch_vectors(
     database: sqlite3.Connection, values: Sequence[Value], size: int, compute: Callable[[list[Value]], np.ndarray]
 ) -> np.ndarray:
-    """Return the concatenated vectors of values."""
+    """Return the joined float32 vectors of values, computed and stored if missing."""
     keys = [_key(value) for value in values]
     marks = ",".join("?" * len(keys))
     vectors = dict(database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", keys))  # noqa: S608

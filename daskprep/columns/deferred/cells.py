@@ -118,7 +118,10 @@ def _convert_or_raise(values: Iterable[object], kind: MediaKind) -> pa.StructArr
 
 
 def _encode_ambiguous(cells: pa.StructArray, kind: MediaKind, rate: int | None) -> pa.StructArray:
-    """Return cells with PNG or WAV files in place of .npy arrays."""
+    """Return cells with PNG or WAV files in place of .npy arrays.
+
+    ColumnError if one cannot be encoded, such as audio without `rate`.
+    """
     is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _AMBIGUOUS_RATE), fill_value=False)
     if not pc.any(is_array).as_py():
         return cells
@@ -236,7 +239,7 @@ def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
 
 
 def _to_numpy(samples: pa.Scalar) -> Any:
-    """Return samples as an array, or a list of one for each channel."""
+    """Return samples as an array, or a list of an array per channel; None for null."""
     if not samples.is_valid:
         return None
     if _is_list_type(samples.values.type):
@@ -275,7 +278,7 @@ def _is_missing(value: object) -> bool:
 
 
 def _check_utf8(path: str) -> str:
-    """Raise MediaError for a path that is not UTF-8."""
+    """Return the path; MediaError if it is not UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError as error:

@@ -51,7 +51,7 @@ class MediaDecoder:
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode or fill each row of `out`; return the failures."""
+        """Decode the cells to rows of `out`, or fill them; return the failures."""
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -61,7 +61,7 @@ class MediaDecoder:
         return failures
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
-        """Decode the cells that are not missing, and append to `failures`."""
+        """Decode the cells that are not missing; append failures, whose rows stay."""
 
         def decode(content: pa.Buffer | bytes, _: int) -> Any:
             values = self.decode_file(content)
@@ -90,7 +90,10 @@ class MediaDecoder:
         """Import libraries and compute tables before the first cell."""
 
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
-        """Return cells with bytes in place of paths, and the failures."""
+        """Return cells with files in place of paths, and the failures.
+
+        Cells that fail keep their path, if any.
+        """
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
         for row, content in self._apply_each(cells, lambda content, _: self.pack_file(content), failures):
@@ -107,7 +110,7 @@ class MediaDecoder:
     def _apply_each(
         self, cells: pa.StructArray, function: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
     ) -> Iterator[tuple[int, Result]]:
-        """Yield row and result of a function for each cell, without failures."""
+        """Yield row and result of ``function(content, row)`` for each cell; append its MediaErrors to `failures`."""
         data, path_column = (pc.struct_field(cells, name) for name in ("bytes", "path"))
         # As lists: scalars of Arrow for each row took 1 % of an epoch of photos.
         paths, has_bytes = path_column.to_pylist(), data.is_valid().to_pylist()

@@ -72,7 +72,7 @@ class MediaReader:
         return self._read_local(location) if location.is_local else self._read_remote(location)
 
     def local_path(self, path: str) -> str | None:
-        """Return the path of an allowed local file; None for URLs and others."""
+        """Return the path of an allowed local file; None for URLs and other places."""
         if self.dataset is None:
             return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
         try:
@@ -127,7 +127,7 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _read_local(self, location: Folder) -> bytes:
-        """Return the bytes of a local regular file; OSError if the storage fails."""
+        """Return the bytes of a regular file; MediaError if the path is at fault, else OSError."""
         try:
             descriptor = os.open(location.path, READ_FLAGS)
             try:
@@ -162,7 +162,7 @@ class MediaReader:
             raise StorageError(f"{location.url} cannot be read {explain(error)}") from error
 
     def _fetch(self, location: Folder) -> bytes:
-        """Return the bytes of a remote file; EOFError if they are incomplete."""
+        """Return the bytes of a remote file; EOFError if incomplete, MediaError if too large."""
         with location.filesystem.open(location.path, "rb") as file:
             size = getattr(file, "size", None) or 0
             self._check_size(size, location.url)
@@ -243,7 +243,7 @@ def name_by_content(data: Buffer, kind: MediaKind) -> str:
 
 
 def save_cell_bytes(cells: pa.StructArray, folder: Folder, kind: MediaKind) -> pa.StructArray:
-    """Write the bytes of cells as files named by content; return the cells with these paths."""
+    """Write bytes of cells as files named by content; return the cells with paths."""
     path, data, rate = (pc.struct_field(cells, name) for name in ("path", "bytes", "rate"))
     rows = data.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
     buffers = {int(row): data[int(row)].as_buffer() for row in rows}

@@ -133,7 +133,7 @@ def _sum_selected(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], fol
 
 
 def _apply_by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
-    """Apply a function to summaries, or to each field."""
+    """Apply a function to all summaries, or field by field, and yield summaries of the results."""
     kind = type(parts[0])
     names = field_names(kind) if getattr(kind, "__add__", None) is Summary.__add__ else ()
     if not names:

@@ -44,7 +44,7 @@ class Digits(NamedTuple):
         return _shift(total, self.exponent - DIGIT_BITS * (len(self.rows) - 1) + self.unit_bits)
 
     def dot(self, other: Digits) -> int:
-        """Return the dot product with `other`, in units of both `unit_bits`."""
+        """Return the exact dot product, an integer in units of both `unit_bits`."""
         total, last, other_last = 0, len(self.rows) - 1, len(other.rows) - 1
         for position in range(last + other_last + 1):
             total <<= DIGIT_BITS
@@ -72,7 +72,10 @@ class Digits(NamedTuple):
 
 
 def split_digits(*columns: np.ndarray) -> Iterator[list[Digits]]:
-    """Yield the digits of columns, which the next group overwrites."""
+    """Yield the digits of columns for each group of values, which the next group overwrites.
+
+    ValueError for NaN and infinity.
+    """
     size, stop = len(columns[0]), 0
     scratch = [np.empty((MAX_DIGITS + 1, min(size, GROUP_VALUES))) for _ in columns]
     while stop < size:
@@ -107,7 +110,7 @@ def split_at_positions(numbers: np.ndarray, bits: int, max_positions: int) -> It
 
 
 def _split_values(values: np.ndarray, scratch: np.ndarray) -> Digits | np.ndarray:
-    """Return the digits of values, or a mask of the small ones."""
+    """Return the digits of values, or a mask of small ones to split apart; ValueError if one is not finite."""
     peak = max(float(values.max()), -float(values.min()))
     if not math.isfinite(peak):
         finite_doubles(values)  # raises the error: one pass less over values that are finite
@@ -160,7 +163,7 @@ class Moments(Summary):
 
     @classmethod
     def of(cls, values: np.ndarray) -> Moments:
-        """Return the exact sums of finite values of any shape."""
+        """Return the exact sums of values of any shape; ValueError unless finite."""
         doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
         total = squares = 0
         for (digits,) in split_digits(doubles):
@@ -207,7 +210,7 @@ class WeightedMoments(Moments):
         return cls(int(present.sum()), total, squares, weight_total, missing_total, len(missing_weights))
 
     def __add__(self, other: Moments) -> WeightedMoments:
-        """Add moments; plain ones impute missing numbers."""
+        """Add moments; each missing number of this one counts as the mean of plain ones."""
         if isinstance(other, WeightedMoments):
             return super().__add__(other)
         if not other.count:

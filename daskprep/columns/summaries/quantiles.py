@@ -284,7 +284,7 @@ def assign_buckets(doubles: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _drop_low_bits(doubles: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return bits without the last ones, and their number.
+    """Return the doubles as int64 without their last bits, and the number of these.
 
     A sample shows how many bits must be dropped at least; then fewer distinct keys remain to be sorted.
     """
@@ -307,7 +307,7 @@ def merge_buckets(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def finest_shift(keys: np.ndarray) -> int:
-    """Return the smallest shift that leaves few enough keys."""
+    """Return the smallest shift of ascending keys that leaves at most `MAX_BUCKETS`."""
     if len(keys) <= MAX_BUCKETS:
         return 0
     differing = keys[1:] ^ keys[:-1]

@@ -55,7 +55,7 @@ class DistinctValues(Summary):
 
     @classmethod
     def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> Self:
-        """Summarize values with counts, and the `texts` to display."""
+        """Summarize values with counts, and the `texts` to display; None: the values."""
         total = int(counts.sum())
         hashes = token_hashes(values)
         display_values = values if texts is None else texts

@@ -32,7 +32,7 @@ class Shift(NamedTuple):
 def compare_counts(
     first: np.ndarray, other: np.ndarray, *, ordered: bool = False, only_more: bool = False, candidates: int = 0
 ) -> Shift:
-    """Compare the row counts of two samples by bin.
+    """Compare the row counts of two samples by bin; no shift if one has no rows.
 
     With `ordered` bins, the rows up to each bin are compared too. With `only_more`, only larger shares are differences,
     of all bins but the last. The bins were chosen from `candidates` because `first` has many rows in them.

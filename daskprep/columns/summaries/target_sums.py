@@ -81,7 +81,7 @@ class TargetSums(Summary):
         return Quantiles(self.keys, self.rows, self.shift)
 
     def targets(self) -> np.ndarray:
-        """Return sums of the target by bucket, or rows by class."""
+        """Return the sum of the target by bucket, (buckets, 1), or rows by class."""
         sums = self.sums.astype(np.float64)
         if not self.labels or isinstance(self.labels[0], str):
             return sums
@@ -117,9 +117,9 @@ class TargetSums(Summary):
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
-    """Return index of position, positions and digits of numbers.
+    """Return the index of each number's position, the positions, and digits.
 
-    Numbers are rounded to 24 bits, and are digits times 16**position, so that sums are exact.
+    Numbers are rounded to 24 bits, and are digits times 16**position, so that sums are exact. ValueError unless finite.
     """
     mantissas, exponents = np.frexp(finite_doubles(target))
     exponents -= _MANTISSA_BITS
@@ -201,7 +201,7 @@ class ValueSums(Summary):
     def of(
         cls, values: pa.DictionaryArray, folds: np.ndarray, fold_count: int, quantities: Mapping[str, np.ndarray]
     ) -> ValueSums:
-        """Summarize numbers of rows, if not NaN, by value and fold number."""
+        """Summarize the `quantities` of rows, if not NaN, by value and fold number."""
         distinct = len(values.dictionary)
         cells = values.indices.to_numpy().astype(np.int64) * fold_count + folds
         columns: dict[tuple[str, int], np.ndarray] = {}
@@ -237,7 +237,7 @@ class ValueSums(Summary):
         return ValueSums((), (*self.spilled, *spilled))
 
     def parts(self) -> Iterator[SumTable]:
-        """Yield the sums in parts, each value in one of them."""
+        """Yield the sums in parts, each value in one of them; none without values."""
         all_labels = [*(chunk.labels for chunk in self.chunks), *(sums.labels for sums in self.spilled)]
         labels = _keep_high_positions({label for labels in all_labels for label in labels})
         in_memory = _sum_chunks(self.chunks, labels) if self.chunks else None
@@ -276,7 +276,7 @@ def _shrink_dtype(digits: np.ndarray) -> np.ndarray:
 
 
 def _sum_chunks(chunks: tuple[SumTable, ...], labels: DigitLabels | None = None) -> SumTable:
-    """Return one table with the sums of chunks."""
+    """Return a table with the sums of chunks, at `labels`; None: at the highest positions."""
     labels = labels or _keep_high_positions({label for chunk in chunks for label in chunk.labels})
     encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
     total = np.zeros((len(encoded[0].dictionary), len(labels), chunks[0].folds), np.int64)

@@ -147,7 +147,7 @@ def sort_by_shard(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.nd
 
 
 def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
-    """Write tokens, with a count or counts each, to a file in `folder`; StorageFullError if it fails."""
+    """Write tokens, with a count or counts each, to a file in `folder`; StorageFullError without room."""
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
     kind = pa.from_numpy_dtype(counts.dtype)
@@ -241,7 +241,7 @@ class TokenCounts(Summary):
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
-        """Return the counts of cells that are one token each."""
+        """Return the counts of cells that are one token each, without nulls."""
         if pa.types.is_dictionary(cells.type):
             codes = plain_values(cells.indices.drop_null() if cells.null_count else cells.indices)
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
@@ -330,7 +330,7 @@ class TokenCounts(Summary):
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
-        """Return the count of each of an array of distinct tokens, 0 for others."""
+        """Return the count of each of distinct tokens, 0 for unknown ones."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist() if self.spilled else []
@@ -342,7 +342,7 @@ class TokenCounts(Summary):
         return totals
 
     def parts(self) -> Iterator[tuple[Entries, ...]]:
-        """Yield all entries in parts; each token is in one part only."""
+        """Yield entries in parts; a token is in one part only, perhaps repeated."""
         if not self.spilled:
             if self.chunks:
                 yield tuple(_drop_unused(*chunk) for chunk in self.chunks)
@@ -366,7 +366,7 @@ def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
 
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return several counts after `limit_memory`."""
+    """Return the counts after `limit_memory`, which share tokens if all fit."""
     all_fit = fit_in_memory(parts) and all(part._fits_in_memory() for part in parts)
     if not all_fit or not any(part._has_grown() for part in parts):
         return [part.limit_memory(folder) for part in parts]

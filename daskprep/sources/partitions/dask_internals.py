@@ -69,7 +69,7 @@ def chosen_scheduler() -> Scheduler:
 
 
 def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
-    """Return the configured executor and its number of concurrent tasks."""
+    """Return the executor that Dask uses and its concurrent tasks, or None."""
     if not isinstance(get, functools.partial):
         return None
     if get.func is get_async:

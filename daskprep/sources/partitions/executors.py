@@ -169,7 +169,7 @@ class ClusterExecutor(PartitionExecutor):
         return max(1, sum(threads.values()))
 
     def submit(self, request: PartitionRequest) -> Future[Any]:
-        """Submit a partition; return a future of its rows in this process."""
+        """Submit a partition; return a future of its result in this process."""
         outer: Future[Any] = Future()
         keys, layer = self._layer(request)
         futures = self._get(layer, keys, priority=-request.sequence_number)

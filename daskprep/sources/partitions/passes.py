@@ -89,7 +89,7 @@ def run_tasks(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Return ``function(shared, argument)`` for every argument."""
+    """Return ``function(shared, argument)`` for every argument, in order."""
     if not arguments:
         return []
     layer = Layer()
@@ -274,7 +274,7 @@ def _concatenate(lists: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def _advance_per_result(advance: Advance | None, extract: Callable[[Any], Iterable[Any]] = iter) -> Advance | None:
-    """Return `advance` for each extracted result."""
+    """Return a function that calls `advance` for each result of a task; None for None."""
     if advance is None:
         return None
 

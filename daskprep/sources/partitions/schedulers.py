@@ -91,7 +91,7 @@ def use_client(client: Any) -> Iterator[None]:
 def on_workers(
     workers: Workers, frame: Any, max_workers: int | None = None, sent: object = None, **options: Any
 ) -> Iterator[None]:
-    """Run the block on processes of this machine if they are worth it."""
+    """Run the block on processes of this machine if `local_workers` starts them."""
     with (
         local_workers(workers, frame, max_workers, sent, **options) as client,
         use_client(client),
@@ -315,7 +315,7 @@ def run_on_threads(call: Callable[[int], Any], count: int, advance: Advance | No
 def compute(
     layer: dict[Any, Any], keys: Sequence[Any], *, watched: Sequence[Any] = (), advance: Advance | None = None
 ) -> list[Any]:
-    """Run a graph and return the results of `keys`; `advance` is called for `watched`."""
+    """Return the results of `keys`; `advance` is called once for each of `watched`."""
     get = _scheduler()
     if advance is None:
         return _compute(get, layer, keys)

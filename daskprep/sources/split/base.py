@@ -146,7 +146,7 @@ def split_positions(position: NDArray[Any], train_end: Any, validation_end: Any)
 
 
 def scatter_splits(table: pa.Table, kept: Mask | Integers | None, splits: SplitArray) -> SplitArray:
-    """Return the split of every row, `DROPPED` if not kept."""
+    """Return the split of every row: `splits` for kept rows, `DROPPED` otherwise."""
     if kept is None:
         return splits
     assigned = np.full(table.num_rows, DROPPED, dtype=np.uint8)

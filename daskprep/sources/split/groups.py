@@ -126,7 +126,7 @@ class GroupUnits:
 
     @classmethod
     def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
-        """Return the units with the sums of the row counts of all partitions."""
+        """Return the units with the rows of all partitions; ColumnError for too many classes."""
         classes = pa.chunked_array([census.classes for census in censuses], pa.large_string()).unique()
         if len(classes) > MAX_STRATA:
             raise ColumnError(
@@ -197,7 +197,7 @@ class GroupAssignment:
     unit_splits: NDArray[np.uint8]  # of each unit
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split of each row's group; an error for unknown groups."""
+        """Return the split of each row's group; ColumnError for unknown groups."""
         codes, names = encode_classes(table, self.column)
         units = pa.array(_hashes(names, self.key) >> self.shift)
         unit_index = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()

@@ -165,7 +165,7 @@ class StratifiedSplit(Splitter):
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
-        """Return the plan; an error or warning for small classes."""
+        """Return the plan; ColumnError or a warning for small classes, by `on_small`."""
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:
@@ -173,7 +173,7 @@ class StratifiedSplit(Splitter):
         return [ClassAssignment(share, self._shares()) for share in shares]
 
     def _report_small(self, totals: ClassCounts, small: Integers) -> None:
-        """Raise or warn about classes that are too small, smallest first."""
+        """Raise ColumnError, or warn, about too small classes, smallest first."""
         shown = zip(show_classes(totals.classes, small[:5]), totals.counts[small[:5]].tolist(), strict=True)
         weights = integer_weights(self._shares())
         min_rows = -(-int(weights.sum()) // int(weights[weights > 0].min()))
@@ -244,7 +244,7 @@ class FixedAssignment:
     first_row: int  # row number of the partition's first row, for messages
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split named in each row; RejectedValueError for others."""
+        """Return the split named in each row; RejectedValueError for another name."""
         codes, names = encode_classes(table, self.column)
         known = pa.array(list(_SPLIT_NAMES), pa.large_string())
         indices = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)

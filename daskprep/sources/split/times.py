@@ -244,7 +244,7 @@ class TimeOrder:
         return cls(reader, total.unit, rows, [census.counts for census in censuses], read_again)
 
     def find(self, ranks: Collection[int]) -> dict[int, list[Ties]]:
-        """Return the rows of the time at each rank, or more ranks, by partition."""
+        """Return, by rank, the rows with the time at the rank in each partition; also for ranks found before."""
         self._ties |= find_ranks(
             set(ranks) - self._ties.keys(),
             self._counts,
@@ -515,7 +515,7 @@ class TimeAssignment:
     starts: tuple[int | None, ...]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the number of cuts before each row, or `DROPPED` within `gap`."""
+        """Return the number of cuts before each row, `DROPPED` within `gap`; ColumnError if times changed."""
         keys, bad, unit = self.reader.read(table, keep)
         if bad.any() or unit not in ("", self.unit):
             raise data_changed_error(f'Column "{self.reader.name}"')
