@@ -324,7 +324,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    """Return the parameters of a section, dates as text; or ConfigError."""
+    """Return the parameters of a section, dates as text; ConfigError for unknown ones."""
     feature_type: Any = FEATURES[kind]
     names = [name for name in annotations_of(feature_type) if name != "column"]
     section.check_keys(names, {"column": "put it next to name and type"})

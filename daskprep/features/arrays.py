@@ -232,7 +232,7 @@ def _width(array: np.ndarray) -> int:
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Decode arrays by output to a frame; ConfigError for unknown outputs or unequal rows."""
+    """Decode the features with all outputs in `arrays` to a frame; ConfigError for unknown outputs or unequal rows."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
             f'decode: expected a dict of arrays by output, such as {{"{next(iter(features))}": array}}, not a '

@@ -105,7 +105,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
-        """Learn which of two labels is True; of more numbers, those above 0."""
+        """Learn which of two labels is True, of more numbers each above 0; ColumnError for more labels."""
         tokens, _ = summary.rank()
         if len(tokens) > _MAX_LABELS:
             return self._learn_numbers(tokens)

@@ -286,7 +286,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
-        """Learn labels; ColumnError for none, or left out ones if an error."""
+        """Learn labels; without <UNK>, ColumnError for none, and with handle_unknown="error" for left out ones."""
         buckets = self.hash_buckets or self.oov_buckets
         specials = SpecialSymbols((), (), ()) if self.is_closed else _SPECIALS
         if self.hash_buckets is not None:
@@ -471,7 +471,7 @@ def _order_values(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarra
 
 
 def _cross_columns(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-    """Return the combinations of cells of columns as text."""
+    """Return the cells of columns joined as text, null where all are missing."""
     missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
     codes = np.zeros(len(missing), np.int64)
     dictionaries, codes_by_column = [], []

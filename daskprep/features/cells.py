@@ -40,7 +40,7 @@ def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.A
 
 
 def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:
-    """Return cells as dictionary-encoded text, stripped."""
+    """Return cells as dictionary-encoded text, stripped, each text once; ColumnError for lists."""
     distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
         try:
@@ -111,7 +111,7 @@ def argsort_values(texts: pa.Array) -> np.ndarray:
 
 
 def parse_numbers_and_strip(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers of texts, and the stripped texts."""
+    """Return the numbers of texts, null for other text, and the stripped texts."""
     with contextlib.suppress(pa.ArrowInvalid):
         # A sample first: Arrow 26.0.1 creates an error for each invalid cell, which takes longer than to parse it.
         texts[:: max(len(texts) // _PROBES, 1)].cast(pa.float64())
@@ -146,7 +146,7 @@ def _finite(column: pa.Array) -> pa.Array:
 
 
 def token_lists(parsed: pa.ListArray) -> TokenCodes:
-    """Return a parsed column as offsets, codes and distinct tokens."""
+    """Return a parsed column as offsets, codes and distinct tokens; nulls are empty."""
     if parsed.null_count:
         flat = parsed.flatten()
         offsets = list_offsets(parsed)

@@ -124,7 +124,7 @@ def encode_fill_value(feature: Contract, learned: Learned) -> Mapping[str, np.nd
 def check_same_layout(
     feature: Contract, function: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]
 ) -> None:
-    """Raise ColumnError unless arrays have the layout of `like`."""
+    """Raise ColumnError unless arrays have the dtypes and row shapes of `like`."""
     for output, empty in like.items():
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):

@@ -16,7 +16,7 @@ _SWEEPS = 8
 
 
 def leading_directions(matrix: Any, size: int) -> np.ndarray:
-    """Return the leading right singular vectors, times 2**15.
+    """Return the leading right singular vectors as int16 columns, times 2**15.
 
     Subspace iteration. Factors of matrix products are integers, and sums stay below 2**53, where float64 is exact:
     neither BLAS nor threads change the result. All else is computed by element. Of rows of length 2**12, 2**14 fit.
@@ -58,9 +58,10 @@ def _shorten(values: np.ndarray, axis: int | None = None) -> np.ndarray:
 
 
 def eigenvectors(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return eigenvalues, descending, and vectors, by Jacobi rotations.
+    """Return eigenvalues of a symmetric matrix, descending, and vectors as columns.
 
-    Each step rotates all pairs of a round of a tournament. LAPACK's results depend on the processor.
+    By Jacobi rotations: each step rotates all pairs of a round of a tournament. LAPACK's results depend on the
+    processor.
     """
     size = len(matrix)
     if size % 2:

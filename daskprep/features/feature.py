@@ -74,7 +74,7 @@ class FrameOutput(Estimator):
         return decoded.set_axis(X.index) if isinstance(X, pd.DataFrame) else decoded
 
     def _wrap_output(self: Any, table: Any, rows: Any) -> Any:
-        """Return a table in the container of `set_output`."""
+        """Return a table in the container of `set_output`; ConfigError for a lazy one as polars."""
         if (container := self._output_container) == "default":
             return table
         names = list(self.get_feature_names_out())

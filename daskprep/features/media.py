@@ -242,7 +242,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return MediaContent(len(content), error=str(error))
 
     def sample(self, summary: FileSample) -> list[MediaContent]:
-        """Return the contents of the files of a sample, in order."""
+        """Return the contents of the files of a sample in order, or with their `error`."""
         reader = self.reader()
 
         def inspect_file(file: SampledFile) -> MediaContent:

@@ -89,7 +89,7 @@ class NeighbourImputer:
         raise NotImplementedError
 
     def complete(self, parsed: pa.Array, border_value: BorderValue, learned: Any = None) -> pa.Array:
-        """Fill missing cells from the cell before (ffill) or after, and at the end from `border_value`."""
+        """Fill missing cells from the cell before (ffill) or after, else from `border_value` unless it is None."""
         if not parsed.null_count:
             return parsed
         valid, rows, filler = valid_mask(parsed), np.arange(len(parsed)), pa.array([border_value], parsed.type)

@@ -146,7 +146,7 @@ def parse_notation(texts: pa.Array, notation: Notation | None) -> pa.Array:
 
 
 def _normalize_texts(texts: pa.Array) -> pa.Array:
-    """Replace variants of spaces, signs and exponents by one form."""
+    """Replace variants of spaces, signs and exponents by one form, too long text by null."""
     texts = pc.utf8_trim_whitespace(texts)
     texts = only_where(pc.less_equal(pc.utf8_length(texts), rules.MAX_CHARACTERS), texts)
     is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
@@ -196,7 +196,7 @@ def parse_strict_notation(texts: pa.Array, notation: Notation) -> pa.Array:
 
 
 def _parse_durations(texts: pa.Array, notation: Notation) -> pa.Array:
-    """Return durations in seconds."""
+    """Return durations in seconds, null for other text."""
     texts = only_where(pc.match_substring_regex(texts, "[0-9]"), texts)
     numbers = pa.nulls(len(texts), pa.float64())
     for pattern in notation.patterns:

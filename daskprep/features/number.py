@@ -114,7 +114,7 @@ class LearnedNumber(NumberValues, Learned):
         return 0 if self.edges is None else len(self.edges) - 1
 
     def mask_unlearned(self, parsed: pa.Array) -> pa.Array:
-        """Return doubles, in the learned notation."""
+        """Return cells as doubles, texts by the learned notation; null for other text."""
         if not pa.types.is_struct(parsed.type):
             return parsed
         numbers, ambiguous, texts = parsed.flatten()

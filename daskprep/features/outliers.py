@@ -44,7 +44,7 @@ class NumberImputer(NeighbourImputer):
         return Border.of(self._mask_outliers(parsed, learned))
 
     def compute_border_values(self, borders: Sequence[Border]) -> list[Any]:
-        """Return pairs: for missing cells, and for outliers."""
+        """Return, by partition, a pair of values: for missing cells, and for outliers."""
         no_values = [None] * len(borders)
         by_strategy = [
             no_values if imputer is None else imputer.compute_border_values(borders)

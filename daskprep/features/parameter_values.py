@@ -60,7 +60,7 @@ def make_features(
 
 
 def check_outputs(features: Mapping[str, Feature]) -> None:
-    """Raise ConfigError for two features with one output."""
+    """Raise ConfigError for two features with one output, or an invalid name."""
     outputs: dict[str, str] = {}
     for name, feature in features.items():
         if not is_valid_utf8(name):

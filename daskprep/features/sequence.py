@@ -57,7 +57,7 @@ class LearnedSequence(SequenceValues, LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the state; CorruptDatasetError for ids without a token."""
+        """Return the state; CorruptDatasetError for ids, merges or scores unlike its vocabulary."""
         learned = super().from_dict(data)
         for one in (*learned.first_ids, *learned.last_ids):
             if not 0 <= one < len(learned.vocabulary):
@@ -180,7 +180,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
         return SpecialSymbols.for_tokens(start_stop=self.add_start_stop, special_symbols=self.special_symbols)
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
-        """Count tokens and lengths; of subwords, the largest possible."""
+        """Count tokens and row lengths, of subwords the largest possible lengths."""
         summary = TokenSummary.of(parsed, documents=self.counts_documents())
         if not isinstance(kind := self.make_tokenizer(), Subwords):
             return summary
@@ -361,7 +361,7 @@ def _make_subword_model(feature: Any, learned: LearnedSequence) -> Any:
 
 
 def _compute_idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
-    """Return ``log(vocab_size / (1 + rows with the token))`` by token."""
+    """Return ``log(vocab_size / (1 + rows with the token))`` by token, 0 without rows; None if none were counted."""
     if summary.documents is None:
         return None
     documents = summary.documents.frequencies(vocabulary.tokens)

@@ -226,7 +226,7 @@ class Bag(_SetBase):
 
 
 def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | None = None) -> pa.Array:
-    """Return padded rows of ids as lists of tokens."""
+    """Return padded rows of ids as lists of tokens, each `repeats` times (None: once)."""
     inside = ids != _PAD
     times = inside if repeats is None else np.where(inside, repeats, 0)
     flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))

@@ -60,7 +60,7 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
 
 
 def drop_repeats(lists: TokenCodes) -> tuple[TokenCodes, np.ndarray]:
-    """Keep the first of equal tokens in rows; also return counts."""
+    """Keep the first of equal tokens in each row; also return how often each occurs."""
     lengths = np.diff(lists.rows)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))

@@ -134,7 +134,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
         return pc.binary_join(parsed.cast(pa.list_(pa.string())), " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
-        """Return float32 rows, zeros if missing; RejectedValueError for others."""
+        """Return float32 rows, zeros if missing; RejectedValueError for another length."""
         size = learned.vector_size
         sizes = np.diff(list_offsets(parsed))
         present = valid_mask(parsed)

@@ -97,7 +97,7 @@ class BatchFormat:
     as_numpy: bool = False  # whether tensors become NumPy arrays
 
     def __call__(self, tensors: Batch) -> Any:
-        """Return a batch in this form; `tensors` may lose names."""
+        """Return a batch in this form; targets and weight may be taken out of `tensors`."""
         batch: dict[str, Any] = tensors
         if self.as_numpy:
             batch = {name: part.numpy() if isinstance(part, torch.Tensor) else part for name, part in tensors.items()}

@@ -86,7 +86,7 @@ class CachedMedia(MediaRows):
                 out[target] = self._rows[row]
 
     def keep(self, indices: Integers, rows: np.ndarray, sources: Integers, *, filled: bool) -> int:
-        """Store decoded rows, and write the block to the cache if it is complete; see `MediaRows.keep`."""
+        """Store decoded rows; return 1 if this completes the block and writes it to the cache, otherwise 0."""
         with self._cached_medium.tolerate_full_disk():
             # Another thread may have added the same row before, with the same values.
             if self._growing is not None:

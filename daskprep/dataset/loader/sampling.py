@@ -58,7 +58,7 @@ class Sampling:
         return f"{crc32c(self.codes, self.targets):08x}"
 
     def rows(self, block: int, epoch: int) -> Integers:
-        """Return the indices of the rows that a block yields."""
+        """Return the ascending indices of the rows of a block to yield in an epoch; some may be repeated."""
         codes = self.codes[self.starts[block] : self.starts[block + 1]]
         repeats = np.zeros(len(codes), np.int64)
         for code in np.flatnonzero(self._counts[block]).tolist():

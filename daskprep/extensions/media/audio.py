@@ -27,7 +27,7 @@ _FORMAT_STRUCT = struct.Struct("<HHIIHH")
 
 
 def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
-    """Return a view of samples and rate; None unless WAV of int16 or float32."""
+    """Return a view of samples (frames, channels) and the rate; None unless WAV of int16 or float32."""
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         return None
     format_fields: tuple[int, ...] | None = None
@@ -51,7 +51,7 @@ def read_plain_wav(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
 
 
 def _iterate_chunks(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """Yield name and content of the chunks of a RIFF file."""
+    """Yield name and content of the chunks of a RIFF file, up to one cut short."""
     offset = 12
     while offset + 8 <= len(data):
         size = int.from_bytes(data[offset + 4 : offset + 8], "little")
@@ -251,7 +251,7 @@ def read_audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tupl
 
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
-    """Return samples as WAV of int16 or float32, the shorter of two axes as channels; MediaError over 4 GB."""
+    """Return samples as WAV of int16 or float32, the shorter axis as channels; MediaError for others, and over 4 GB."""
     from scipy.io import wavfile  # noqa: PLC0415 libsndfile would write the current time into files of floats
 
     _check_rate(rate)
@@ -270,7 +270,7 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 
 def matches_wav_file(path: str, wav: bytes) -> bool:
-    """Return whether a file has the samples of a WAV file."""
+    """Return whether an audio file has the rate and samples of a WAV file."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")

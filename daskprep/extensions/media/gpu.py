@@ -164,7 +164,7 @@ class Decoder:
         return request.images.result()
 
     def _decode_pending(self) -> None:
-        """Decode the oldest request, and others like it, locked."""
+        """Decode the oldest request, and others like it; the caller has the lock."""
         requests = [self._pending.popleft()]
         bytes_left, grey = _MAX_BYTES - requests[0].nbytes, requests[0].grey
         while self._pending and self._pending[0].grey == grey and self._pending[0].nbytes <= bytes_left:

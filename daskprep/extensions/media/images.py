@@ -165,7 +165,7 @@ class ImageHeader(NamedTuple):
 def read_image_header(
     source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS, upright: bool = True
 ) -> ImageHeader:
-    """Return size, channels and EXIF orientation, without decoding pixels."""
+    """Return size, channels and EXIF orientation without decoding; MediaError if refused."""
     with pixels.convert_pillow_errors():
         image = _open(source, formats, max_pixels)
         is_rotated = pixels.remaining_turn(image, upright) >= 5
@@ -280,7 +280,7 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe, *, is_rot
 
 
 def _decode_with_opencv(data: bytes, scale_divisor: int, target_size: tuple[int, int] | None, *, grey: bool) -> Pixels:
-    """Return the pixels of a JPEG file, resized if requested; MediaError if broken."""
+    """Return a JPEG as gray or RGBA pixels, resized to `target_size` (width, height) if any; MediaError if broken."""
     cv2 = _import_opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if scale_divisor == 1 else f"IMREAD_REDUCED_{kind}_{scale_divisor}")

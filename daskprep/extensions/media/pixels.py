@@ -92,7 +92,7 @@ def lossless_mode(image: Image.Image) -> str:
 
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
-    """Return an image in a `mode` of `MODES`."""
+    """Return an image in a `mode` of `MODES`; without alpha, "transparency" is removed from its `info` in place."""
     from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
@@ -245,7 +245,7 @@ def encode_png(image: Array | Image.Image) -> bytes:
 
 
 def find_source_file(image: Image.Image) -> str | None:
-    """Return the path of the unchanged file of an image."""
+    """Return the path of the unchanged file of an image; None without one."""
     from PIL import Image, ImageFile  # noqa: PLC0415 as above
 
     if not isinstance(image, ImageFile.ImageFile) or not isinstance(image.filename, str):
@@ -259,7 +259,7 @@ def find_source_file(image: Image.Image) -> str | None:
 
 
 def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixels:
-    """Return the distinct colors of masks, sorted; MediaError if too many."""
+    """Return the distinct colors of masks, sorted, as rows; MediaError if too many, or channels differ."""
     colours: set[int] = set()
     channels = 0
     for image in images:
@@ -276,7 +276,7 @@ def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixe
 
 
 def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
-    """Return class ids of a mask, and the unknown pixels.
+    """Return class ids of a mask as uint8, and the number of unknown pixels.
 
     `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Others are unknown and become
     class 0. With `two_levels`, channels are first rounded to 0 and 255. MediaError for other channels.

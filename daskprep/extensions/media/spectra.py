@@ -151,7 +151,7 @@ def _group_frames(lengths: list[int], max_frames: int) -> Iterator[list[FrameRun
 
 
 def _cut_frames(wave: Floats, run: FrameRun, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
-    """Write the frames of a run, after pre-emphasis, into zeros."""
+    """Write the frames of a run to `frames`, after pre-emphasis, with zeros after the wave."""
     start = run.first * recipe.shift
     stop = start + (run.frames - 1) * recipe.shift + recipe.window
     samples = wave[start:stop].astype(np.float64)  # neighboring samples nearly cancel each other

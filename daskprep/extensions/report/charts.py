@@ -108,7 +108,7 @@ def nice_ticks(low: float, high: float, *, integers_only: bool = False) -> list[
 
 
 def make_formatter(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bool]:
-    """Return a function that formats numbers; True for integers."""
+    """Return a function that formats numbers, and whether all are integers."""
     all_values = np.concatenate([[], *values])
     low, high = (float(all_values.min()), float(all_values.max())) if len(all_values) else (0.0, 0.0)
     spread = max(high, 0) - min(low, 0)
@@ -256,7 +256,7 @@ def _merge_values(values: Mapping[str, Values]) -> Values:
 
 
 def _find_quantiles(all_values: np.ndarray, weights: np.ndarray, *middle: float) -> list[float]:
-    """Return the quantiles 0.5 %, `middle` and 99.5 %."""
+    """Return the weighted quantiles 0.5 %, `middle` and 99.5 %."""
     order = np.argsort(all_values)
     running = np.cumsum(weights[order])
     low = np.searchsorted(running, _TAIL_SHARE * running[-1], "right")

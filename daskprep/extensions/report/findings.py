@@ -216,7 +216,7 @@ class RowSample:
         return sampled, self._count_equal_rows(rows)
 
     def _count_equal_rows(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
-        """Return hashes of rows and their counts; none if other outputs exist."""
+        """Return hashes of rows without <UNK> and their counts; none unless all outputs are scalars."""
         if not (rows and self._are_all):
             return DistinctValues()
         hashes = np.zeros(1, np.uint64)
@@ -521,7 +521,8 @@ def _tail_ratio(ends: np.ndarray) -> float:
 def measure_drift(by_split: Mapping[str, Any], columns: int = 1) -> dict[str, tuple[float, bool]]:
     """Return drift from the first split, by further split.
 
-    That is its population stability index, and whether it is high and no chance. Others are left out.
+    That is its population stability index, and whether it is high and no chance. Splits that cannot be compared are
+    left out.
     """
     first, *others = by_split
     drift = {}

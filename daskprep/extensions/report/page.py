@@ -204,7 +204,7 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
 
 
 def _small_bars(charts: Sequence[Chart]) -> Markup:
-    """Return the first chart of a feature as small bars."""
+    """Return a feature's first chart as small bars; empty for charts without counts."""
     if not charts or not isinstance(charts[0], Histogram | Bars):
         return Markup()
     counts = np.asarray(next(iter(charts[0].counts.values())))
@@ -292,7 +292,7 @@ def _output_facts(column: Column, learned: Learned) -> Markup:
 
 
 def _balance(dataset: Dataset, columns: Sequence[Column], summaries: SummariesByOutput) -> list[Markup]:
-    """Return the classes before and after balancing."""
+    """Return the classes before and after balancing; [] without it, or for several datasets."""
     balance = dataset.metadata.get("balance")
     if balance is None or "train" not in dataset.splits or len(dataset.manifests) > 1:
         return []  # several datasets may have the same row numbers

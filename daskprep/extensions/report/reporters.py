@@ -147,7 +147,7 @@ def _make_note(split: Split, noun: str, shown: Sequence[object], failures: list[
 
 
 def _decode_rows(split: Split, column: Column, max_rows: int) -> tuple[list[int], np.ndarray, list[str]]:
-    """Return ids and arrays of spaced rows, and failures."""
+    """Return ids and arrays of evenly spaced rows that can be decoded, and messages on failures."""
     positions = np.unique(np.linspace(0, len(split) - 1, max_rows).astype(int)).tolist()
     out = column.output.empty(len(positions))
     failures: dict[int, Failure] = {}

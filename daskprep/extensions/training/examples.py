@@ -196,7 +196,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function; None if one per rank."""
+        """Return the result of a function; None if each rank must call it."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
@@ -210,7 +210,7 @@ class PreparedData:
 
 
 def run_on_first_rank(make: Callable[[], Any]) -> Any:
-    """Return the result of a function of rank 0 on all ranks; DaskprepError if it fails."""
+    """Return the result of a function of rank 0 on all ranks; if it fails, DaskprepError on other ranks."""
     if not is_distributed():
         return make()
     sent: list[Any] = [None, None]
