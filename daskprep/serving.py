@@ -88,7 +88,7 @@ class FallbackRowEncoder:
         return arrays
 
     def _encode(self, rows: RowMappings, first: int) -> tuple[Arrays, list[int]]:
-        """Return arrays by output, and the rows whose window lacks rows."""
+        """Return arrays by output, and rows with incomplete windows."""
         from daskprep.passes.encoding import encode_source  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
@@ -467,7 +467,7 @@ def _encode_cells(encoder: RowEncoder | FallbackRowEncoder, cells: Sequence[Any]
 
 
 def _as_row_list(rows: Any) -> Sequence[Mapping[str, Any]]:
-    """Return a mapping as a list of one row; ColumnError for others."""
+    """Return a mapping as a list of it; ColumnError for others."""
     if type(rows) is dict:  # faster than the checks of abstract classes
         return [rows]
     if type(rows) is list and set(map(type, rows)) == {dict}:

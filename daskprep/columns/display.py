@@ -303,7 +303,7 @@ def settings_card(settings: Mapping[str, str], title: str) -> Markup:
 
 
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
-    """Return an HTML row; `chart` precedes the text of the last cell."""
+    """Return an HTML row; the last cell starts with `chart`."""
     span = None if len(cells) >= len(sides) else len(sides)
     elements = []
     for column_index, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):

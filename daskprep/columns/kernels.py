@@ -277,7 +277,7 @@ def _escape_nul(data: Bytes) -> Bytes:
 
 
 def _iterate_blocks(offsets: Codes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of blocks of rows of about `BLOCK_BYTES`."""
+    """Yield start and end of blocks of about `BLOCK_BYTES`."""
     cuts = np.searchsorted(offsets, np.arange(BLOCK_BYTES, offsets[-1], BLOCK_BYTES))
     return pairwise(np.unique(np.concatenate([[0], cuts, [len(offsets) - 1]])).tolist())
 
@@ -431,7 +431,7 @@ def merge_equal(codes: Codes, values: pa.StringArray) -> tuple[Codes, pa.StringA
 
 
 def drop_blank_rows(token_codes: TokenCodes) -> TokenCodes:
-    """Return codes without the token "" in rows that have no other."""
+    """Return codes without the token "" where it is alone."""
     empty = pc.index(token_codes.values, "").as_py()
     sizes = np.diff(token_codes.rows)
     single_token_rows = np.flatnonzero(sizes == 1)
@@ -459,7 +459,7 @@ def pad(
     stop: int | None = None,
     keeps_end: bool = False,
 ) -> Array:
-    """Return a matrix of rows of values, padded with `fill` or truncated.
+    """Return a matrix of rows, padded with `fill` or truncated.
 
     Row i has ``values[offsets[i]:offsets[i + 1]]``; with a `table`, these are positions in it. A row that is too long
     keeps its first values, or with `keeps_end` its last. The ids `start` and `stop` enclose the values of each row,
@@ -480,7 +480,7 @@ def pad(
 def _fill_matrix(
     out: Array, edges: Array, values: Array, *, side: Side, start: int | None, stop: int | None, keeps_end: bool
 ) -> None:
-    """Write rows of `values` to `out`, which is filled, as `pad` does."""
+    """Write rows of `values` to a filled `out`, as `pad` does."""
     length, sizes = out.shape[1], np.diff(edges)
     if not length or not len(out):
         return

@@ -100,7 +100,7 @@ class Estimator:
 
 
 def _find_defaults(cls: Any) -> Mapping[str, Any]:
-    """Return the defaults of the parameters of a constructor, by name."""
+    """Return the defaults of constructor parameters by name."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     return {one.name: one.default for one in parameters if one.name != "self"}
 

@@ -31,7 +31,7 @@ _LENGTH_MULTIPLIER = np.uint64(0xD1342543DE82EF95)
 
 
 def make_key(seed: int, *parts: str | int) -> int:
-    """Return 64 bits of the SHA-256 of `seed` and `parts` as a key."""
+    """Return a 64-bit key from the SHA-256 of seed and parts."""
     numbers_and_names = [part if isinstance(part, str) else int(part) for part in (seed, *parts)]
     text = json.dumps(numbers_and_names, ensure_ascii=True, separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")

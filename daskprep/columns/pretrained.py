@@ -94,7 +94,7 @@ def _load_tokenizer_json(path: str) -> PretrainedModel:
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:
-    """Return padding token and length, if any, from files of transformers."""
+    """Return any padding token and length of transformers' files."""
     settings: dict[str, Any] = {}
     for file in (folder / name for name in reversed(CONFIG_FILES)):
         values = json.loads(file.read_bytes()) if file.is_file() else {}
@@ -136,7 +136,7 @@ def _from_transformers(name: str, cache_only: bool) -> PretrainedModel:
 
 
 def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> PretrainedModel:
-    """Return the model of a tokenizer, without padding and truncation."""
+    """Return a tokenizer's model, without padding and truncation."""
     backend.no_padding()
     backend.no_truncation()
     ids = backend.get_vocab(with_added_tokens=True)

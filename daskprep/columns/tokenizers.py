@@ -158,7 +158,7 @@ class Separated(Tokenizer):
     separator: str
 
     def tokenize(self, column: pa.StringArray) -> TokenCodes:
-        """Return the stripped parts between separators; none for blank rows."""
+        """Return stripped parts between separators, none if blank."""
         rows, codes, values = kernels.encode_spans(kernels.split_at(column, self.separator))
         values = pc.utf8_trim_whitespace(lowercase_strings(values) if self.lowercase else values)
         return kernels.drop_blank_rows(TokenCodes(rows, *kernels.merge_equal(codes, values)))
@@ -179,7 +179,7 @@ class Whole(Tokenizer):
 
 
 def _lowercase_sigma_rows(column: pa.StringArray) -> pa.StringArray:
-    """Lower-case rows with a capital sigma, which depends on neighbors."""
+    """Lower-case rows with a capital sigma, by its neighbors."""
     return _lowercase_rows(column, kernels.find_rows_with(column, "Σ"))
 
 

@@ -350,7 +350,7 @@ class Vocabulary:
         return cls(tokens, frequencies, specials)
 
     def write_parquet(self, path: str | PathLike[str] | IO[bytes]) -> None:
-        """Write a Parquet file of one row per id, reproducible to the byte."""
+        """Write a Parquet file of a row per id, byte-reproducible."""
         roles: list[str | None] = [None] * (max(self.specials.ids, default=-1) + 1)
         for role, number in zip(self.specials.roles, self.specials.ids, strict=True):
             # One symbol may be both padding and stop, as in some pretrained vocabularies.
@@ -362,7 +362,7 @@ class Vocabulary:
 
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
-        """Read a file of `write_parquet`; CorruptDatasetError if it is damaged."""
+        """Read a `write_parquet` file, or raise CorruptDatasetError."""
         source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
             table = read_bounded_table(source, VOCABULARY_SCHEMA)

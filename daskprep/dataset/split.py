@@ -277,7 +277,7 @@ class Split(SplitMethods):
         return arrays
 
     def _fill(self, outputs: Sequence[Output], rows: RowSelection, arrays: Mapping[str, np.ndarray]) -> None:
-        """Write the selected rows of the outputs into `arrays`, by output name."""
+        """Write selected rows of outputs into `arrays`, by name."""
         if self.joined[0] is not self:
             numbers, indices = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
             for index in np.unique(indices).tolist():

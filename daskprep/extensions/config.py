@@ -150,7 +150,7 @@ class _Section:
             raise self.error(key, f"{error}{hint}") from error
 
     def section(self, key: str) -> _Section:
-        """Return the section at a key, empty if missing; ConfigError for others."""
+        """Return a key's section, or an empty one; or ConfigError."""
         values = self.values.get(key)
         if not isinstance(values, Mapping | None):
             raise self.error(key, f"must be a mapping of keys to values, not {values!r}")
@@ -205,7 +205,7 @@ def _load(config: Any) -> Any:
 
 
 def _load_file(path: str) -> Any:
-    """Return the parsed file of a path or URL; ConfigError for any problem."""
+    """Return the parsed file of a path or URL, or ConfigError."""
     name = redact_url(path)
     files, base = open_filesystem(path, {})
     try:
@@ -311,7 +311,7 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
-    """Return the validated feature of an entry; ConfigErrors name its place."""
+    """Return an entry's valid feature; ConfigError with its place."""
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -336,7 +336,7 @@ def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
-    """Return a hint to quote a text that YAML reads as a boolean, or ""."""
+    """Return a hint to quote a text that is a boolean in YAML, or ""."""
     for name, value in params.items():
         if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
             return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"

@@ -174,7 +174,7 @@ def _rewrite_split(config: Section) -> None:
 
 
 def _move_module_keys(config: Section) -> Iterator[str]:
-    """Move unknown keys next to name to encoder or decoder; yield a note."""
+    """Move unknown keys to encoder or decoder; yield a note."""
     moved, known = [], {*FEATURE_KEYS, *_FEATURE_MODEL_KEYS}
     for key, module in _MODULE_KEYS.items():
         for entry in _iterate_entries(config, key):

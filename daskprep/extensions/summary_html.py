@@ -98,7 +98,7 @@ def _draw_chart(learned: Learned | None) -> Markup:
 
 @functools.singledispatch
 def describe_learned(learned: Learned) -> list[str]:
-    """Return a learned state as phrases; custom types may register."""
+    """Return a state as phrases; custom types may register."""
     lines, later = [], earlier_values(type(learned))
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
@@ -125,7 +125,7 @@ def _(learned: LearnedBinary) -> list[str]:
 def _make_captions(
     features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
 ) -> list[str]:
-    """Return lines on features, fit, split, and any balance and sample."""
+    """Return lines on features, fit, split, balance and sample."""
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(state.rows for state in learned.values()):,} rows"
@@ -206,7 +206,7 @@ def _format_number(value: Any) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a function as its name, other values as a literal that is cut."""
+    """Return a function's name, or a cut literal of a value."""
     if isinstance(value, str):
         return quote(value, _MAX_VALUE_CHARACTERS)
     if callable(value):

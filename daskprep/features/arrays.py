@@ -107,7 +107,7 @@ def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
 
 
 def _are_plain(cells: Sequence[Any]) -> bool:
-    """Return whether present cells, or items of lists, have one plain type."""
+    """Return whether present cells, or items, have one plain type."""
     present = [cell for cell in cells if cell is not None and not (type(cell) is float and math.isnan(cell))]
     types = set(map(type, present))
     if types == {list}:
@@ -127,7 +127,7 @@ class EncodedArrays(UserDict[str, Any]):
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return an array of 0 rows for each output, with its type and shape."""
+    """Return an array of 0 rows by output, with type and shape."""
     arrays: dict[str, np.ndarray] = {}
     for name, feature in features.items():
         with column_error_context(name):
@@ -178,7 +178,7 @@ def tabulate_sparse(
 def untabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], table: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return encoded arrays by output from the table of `tabulate`.
+    """Return encoded arrays by output from a `tabulate` table.
 
     A feature type with a method `tabulate` has its inverse in `untabulate`. ColumnError for another number of columns.
     """

@@ -221,7 +221,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @abstractmethod
     def parse(self, column: pa.Array) -> pa.Array:
-        """Convert raw cells to typed ones; unreadable cells become null."""
+        """Convert raw cells to typed ones, unreadable ones to null."""
 
     @abstractmethod
     def summarize(self, parsed: pa.Array) -> SummaryT:
@@ -245,7 +245,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
-        """Decode encoded rows (by output if there are several) to values."""
+        """Decode encoded rows, by output if there are several."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return ("",)
 
     def limits(self, learned: LearnedT) -> Mapping[str, Bounds]:
-        """Return the limits by output, where not all integers have a value."""
+        """Return the limits by output where some integers are invalid."""
         return {}
 
     # -- optional methods of a type
@@ -272,7 +272,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedT
     ) -> Mapping[Loss, np.ndarray]:
-        """Return by cause a mask of cells whose encoding loses information.
+        """Return masks of cells that lose information, by cause.
 
         `encoded` are the arrays of `encode` by output. The causes are the keys of `_loss_remedies`.
         """
@@ -322,7 +322,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @property
     def _grows(self) -> bool:
-        """Whether tokens of new rows may be added at the end of the vocabulary."""
+        """Whether new rows may add tokens, at the end of a vocabulary."""
         return self._counts_tokens
 
     def _redact(self, learned: LearnedT, lost: Mapping[str, Integers]) -> LearnedT:
@@ -384,7 +384,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
     @property
     def _cross_fit(self) -> KFold | None:
-        """Folds of the training rows, each encoded by other rows, or None."""
+        """Folds of training rows, encoded by other rows, or None."""
         return None
 
     def _add_fold_numbers(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
@@ -427,7 +427,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return None
 
     def _mask_unseen(self, parsed: pa.Array, learned: LearnedT, *, encodes: bool = True) -> np.ndarray:
-        """Return a mask of cells with a token that the vocabulary lacks.
+        """Return a mask of cells with a token outside the vocabulary.
 
         `encodes` False saves the time to encode a column whose unseen cells only its encoding shows.
         """
@@ -496,7 +496,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return summary.cells.top()
 
     def learn_column(self, summary: ColumnSummary[SummaryT]) -> LearnedT:
-        """Learn the fill value, then the state with cells filled by it."""
+        """Learn the fill value, then the state of the filled column."""
         fill = self._resolve_fill(summary)
         values = summary.values
         if fill is not None:
@@ -507,7 +507,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return add_counts(self.learn(values), summary, fill)
 
     def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
-        """Return the value for new rows and for cells without neighbors."""
+        """Return the fill of new rows and of cells without neighbors."""
         return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
@@ -527,7 +527,7 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
 
 
 def check_bins(learned: Any) -> None:
-    """Raise ValueError unless learned bins have ascending edges and counts."""
+    """Raise ValueError unless edges ascend and have counts."""
     edges, counts = learned.value_edges or (), learned.value_counts or ()
     if len(edges) != len(counts) + bool(counts) or list(edges) != sorted(edges) or min(counts, default=0) < 0:
         raise ValueError("value_edges and value_counts are no bins")
@@ -601,7 +601,7 @@ def describe_result(result: object) -> str:
 
 
 def validate(feature: Contract) -> None:
-    """Raise ConfigError for parameters that are wrong, alone or together."""
+    """Raise ConfigError for parameters wrong alone or together."""
     check_parameters(feature)
     needs_fill = feature.missing_value_strategy == "fill_with_const" and not feature._has_default_fill
     if needs_fill and feature.fill_value is None:
@@ -618,7 +618,7 @@ def drops_missing(feature: Contract) -> bool:
 
 
 def keeps_missing(feature: Contract) -> bool:
-    """Return whether missing cells stay missing: NaN in the output."""
+    """Return whether missing cells stay missing, as NaN."""
     return bool(feature.missing_value_strategy == "keep")
 
 
@@ -643,7 +643,7 @@ def fill_advice(feature: Contract, learned: Learned) -> str | None:
 
 
 def may_drop_rows(feature: Contract) -> bool:
-    """Return whether a write may drop rows because of this feature."""
+    """Return whether this feature may make a write drop rows."""
     return drops_missing(feature) or feature.row_filter is not None
 
 

@@ -180,7 +180,7 @@ class Binary(BinaryParameters, Feature[TokenCounts, LearnedBinary]):
         return add_counts(dataclasses.replace(learned, counts=final_counts, cell_type=kind), summary, fill)
 
     def _parse_fill_truth(self, learned: LearnedBinary) -> bool:
-        """Return the truth value of `fill_value`; ConfigError for another label."""
+        """Return the truth of `fill_value`; ConfigError for others."""
         truth = _map_to_truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])

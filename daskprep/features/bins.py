@@ -21,7 +21,7 @@ _MIN_GAIN = 1e-12  # as a share of the squared deviations: a smaller gain is a r
 
 
 def bounded_range(quantiles: Quantiles, extent: Range, fractions: Sequence[float]) -> Range:
-    """Return the range between two quantiles, with 0 and 1 as the ends."""
+    """Return the range between two quantiles; 0 and 1 are ends."""
     low, high = np.clip(quantiles.quantiles(np.array(fractions)), extent.min, extent.max).tolist()
     return Range(extent.min if fractions[0] == 0.0 else low, extent.max if fractions[1] == 1.0 else high)
 
@@ -71,13 +71,13 @@ def sum_target(numbers: pa.Array, targets: TargetColumn) -> TargetSums:
 
 
 def check_classes(classes: int) -> None:
-    """Raise ColumnError if there are more than MAX_CLASSES classes."""
+    """Raise ColumnError for more than MAX_CLASSES classes."""
     if classes > MAX_CLASSES:
         raise ColumnError(f'its target has more than {MAX_CLASSES} classes: use target_type="number", or fewer')
 
 
 def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
-    """Return the ends of a range, and thresholds of a tree between them.
+    """Return the ends of a range, and a tree's thresholds inside.
 
     The tree grows where a split reduces the squared error, or the impurity of classes, the most, as in scikit-learn
     with `max_leaf_nodes`: the bins of Gorishniy et al. (2022). Thresholds are midpoints of values or buckets.

@@ -426,7 +426,7 @@ class Category(CategoryParameters, Feature[TokenCounts, LearnedCategory]):
 
 
 def _mask_unknown_labels(parsed: pa.Array, learned: LearnedCategory) -> np.ndarray | None:
-    """Return a mask of the cells whose label has no id; None: no cell."""
+    """Return a mask of cells whose label has no id, None if none."""
     unknown = take_by_code(parsed, ~learned.vocabulary.contains(parsed.dictionary), False)
     return unknown if unknown.any() else None
 

@@ -91,7 +91,7 @@ def duration_remedy(kind: pa.DataType) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether an Arrow type is string or binary, which is UTF-8 text."""
+    """Return whether an Arrow type is string or (UTF-8) binary."""
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 

@@ -29,7 +29,7 @@ Extra = TypeVarTuple("Extra")
 
 
 def memoize(make: Callable[[Any, Any, *Extra], Result]) -> Callable[[Any, Any, *Extra], Result]:
-    """Return a function that stores its result in the fitted state."""
+    """Return a function that keeps its result in the state."""
     key = f"_{make.__name__}"  # underscored attributes are not pickled
 
     @functools.wraps(make)
@@ -106,7 +106,7 @@ def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.nda
 
 
 def _fits(bounds: tuple[int, ...], row: tuple[int, ...]) -> bool:
-    """Return whether bounds of this shape broadcast to a row of that shape."""
+    """Return whether bounds of a shape broadcast to a row's shape."""
     try:
         return np.broadcast_shapes(bounds, row) == row
     except ValueError:

@@ -232,7 +232,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput):
 
 @typing.dataclass_transform(eq_default=False, kw_only_default=True)
 def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
-    """Turn the annotated fields of a class into keyword parameters."""
+    """Turn annotated fields of a class into keyword parameters."""
     feature_type = dataclass(kw_only=True, eq=False, repr=False)(cls)
     _check_parameters(feature_type)
     return feature_type
@@ -260,7 +260,7 @@ def _to_frame(X: Any) -> Any:
 
 
 def with_y(features: Mapping[str, Contract], rows: Any, y: Any) -> Any:
-    """Return rows with `y` as the column `Y` if a feature learns from it.
+    """Return rows with `y` as column `Y` if a feature needs it.
 
     Raise ConfigError if `y` is needed and is None, or if the rows are not in memory and no Dask frame.
     """

@@ -112,7 +112,7 @@ class H3(H3Parameters, Feature[Summary, Learned]):
 
     @classmethod
     def guess(cls, facts: ColumnFacts) -> tuple[Self, str] | None:
-        """Return a feature for a column of H3 cells and the reason, or None."""
+        """Return a feature for H3 cells, and the reason, or None."""
         low, high = _VALID_RANGE
         integers = (
             facts.integers == facts.numbers == facts.usable and facts.range.min >= low and facts.range.max <= high

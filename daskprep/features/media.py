@@ -115,7 +115,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
     @property
     @abstractmethod
     def sampled_files(self) -> int:
-        """Number of files in the sample that `learn` needs; 0 without a sample."""
+        """Number of sampled files that `learn` needs, 0 for none."""
 
     # -- shared methods
 
@@ -199,7 +199,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return copied
 
     def _find_base_folder(self, path: pa.Scalar) -> str:
-        """Return the folder of relative paths; ConfigError for several."""
+        """Return the folder of relative paths, or raise ConfigError."""
         if len(self._folders) > 1:
             raise ConfigError(
                 f'"{path}" is a relative path, and the data files are in {len(self._folders)} folders, such as '
@@ -256,7 +256,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
             return list(pool.map(inspect_file, summary.files))
 
     def require_decodable(self, sample: Sequence[MediaContent], remedy: str) -> list[MediaContent]:
-        """Return the decodable files of the sample; MediaError if there is none."""
+        """Return decodable files of the sample; MediaError for none."""
         decodable = [file for file in sample if not file.error]
         if not decodable and sample:
             raise MediaError(
@@ -326,7 +326,7 @@ class MediaFeature(Feature[FileSample, MediaT]):
         return None if self.mode == "eager" else int(learned.file_bytes)
 
     def carried_bytes(self, learned: MediaT) -> int:
-        """Return the mean bytes of a cell that a write sends to decode."""
+        """Return mean bytes of a cell that a write sends to decode."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
 
@@ -350,7 +350,7 @@ def _build_parsed(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
 
 
 def mask_undecodable(parsed: pa.StructArray) -> pa.StructArray:
-    """Return parsed cells with null in place of cells that have an error."""
+    """Return parsed cells, null where they have an error."""
     broken = pc.struct_field(parsed, "error").is_valid()
     return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed
 

@@ -221,7 +221,7 @@ def _part_seconds(parts: pa.StructArray, name: str, seconds: float) -> pa.Array 
 
 
 def guess_and_parse(texts: pa.Array, counts: np.ndarray) -> tuple[NotationGuess | None, pa.Array]:
-    """Return the guessed notation of counted texts, and their numbers."""
+    """Return counted texts' guessed notation, and numbers."""
     texts = pc.utf8_trim_whitespace(texts)
     guess = guess_notation(count_notations(texts, counts))
     return guess, parse_notation(texts, None if guess is None else derive_notation(guess.example))

@@ -194,7 +194,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
     _edge_case_cells = (" -1.5e-1\n", "no number")
 
     def check(self) -> None:
-        """Raise ConfigError for parameters out of range or contradictory."""
+        """Raise ConfigError for invalid or contradictory parameters."""
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
@@ -218,7 +218,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
             )
 
     def parse(self, column: pa.Array) -> pa.Array:
-        """Return doubles, or structs with the texts of unknown notations."""
+        """Return doubles, or structs with texts of unknown notation."""
         if self.written is None:
             return parse_or_keep_text(column)
         return parse_column_notation(column, derive_notation(self.written))
@@ -464,7 +464,7 @@ class Number(NumberParameters, Feature[NumberSummary, LearnedNumber]):
         return expanded
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
-        """Return the name, or "name_0", "name_1" for piecewise linear bins."""
+        """Return the name, or of bins "name_0", "name_1" and on."""
         if self.encoding != "piecewise_linear":
             return [name]
         return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))]

@@ -16,7 +16,7 @@ from daskprep.rows.numbers import NumberParameters, Outliers
 
 
 def mask_outliers(params: NumberParameters, numbers: Any, learned: Any) -> np.ndarray | None:
-    """Return a mask of outliers; None without a threshold or state."""
+    """Return a mask of outliers; None without threshold or state."""
     if learned is None or (outliers := Outliers(params, vars(learned))).max_distance == math.inf:
         return None
     with np.errstate(invalid="ignore", over="ignore"):

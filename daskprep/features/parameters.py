@@ -19,7 +19,7 @@ signature_of = functools.cache(inspect.signature)
 
 @functools.cache
 def annotations_of(cls: type[Any]) -> dict[str, Any]:
-    """Return the annotation of each constructor parameter, by name."""
+    """Return annotations of constructor parameters by name."""
     constructor = cls.__init__
     # A dataclass's __init__ also has the parameters of its bases, with annotations from the bases' modules.
     known = ChainMap(*(vars(sys.modules[base.__module__]) for base in cls.__mro__ if base.__module__ in sys.modules))

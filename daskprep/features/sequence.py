@@ -128,7 +128,7 @@ class Sequence(SequenceParameters, TokenFeature[TokenSummary, LearnedSequence]):
     semantic_type = "tokens"
 
     def check(self) -> None:
-        """Raise ConfigError for contradictions, and no room for tokens."""
+        """Raise ConfigError for contradictions, or no room for tokens."""
         super().check()
         check_trusted_path(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():

@@ -98,7 +98,7 @@ class Set(SetParameters, _SetBase):
     semantic_type = "sets"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        """Return lists without repeated tokens; missing ones stay null."""
+        """Return lists without repeated tokens; nulls stay null."""
         lists, _ = drop_repeats(token_lists(tokens))
         values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
         return kernels.make_list_array(lists.rows, values, kernels.null_mask(tokens))

@@ -165,7 +165,7 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         return DistinctTexts.of(parsed.dictionary.filter(pa.array(counts > 0)), counts[counts > 0])
 
     def learn(self, summary: DistinctTexts) -> LearnedTextComponents:
-        """Learn weights of n-grams and the leading directions of texts."""
+        """Learn weights of n-grams and leading directions of texts."""
         texts = summary.texts
         counts = summary.counts[: len(texts)]
         rows, buckets, log_counts = _concatenate(texts)
@@ -201,7 +201,7 @@ class TextComponents(TextComponentsParameters, Feature[DistinctTexts, LearnedTex
         _make_projection(self, learned)
 
     def encode(self, parsed: pa.DictionaryArray, learned: LearnedTextComponents) -> np.ndarray:
-        """Return components of texts as float32, zeros for missing ones."""
+        """Return float32 components of texts, zeros if missing."""
         table = _make_projection(self, learned)
         texts = np.zeros((len(parsed.dictionary) + 1, self.size), np.float32)  # the last row is for null
         for start, size, rows, buckets, log_counts in _iterate_blocks(parsed.dictionary):

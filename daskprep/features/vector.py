@@ -160,7 +160,7 @@ class Vector(VectorParameters, Feature[Lengths, LearnedVector]):
 
 
 def parse_number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
-    """Return cells as lists of float32, with NaN for a missing item.
+    """Return cells as float32 lists, with NaN for missing items.
 
     A missing cell is null, and so is a cell with an infinite number or an item that is not a number. Text is split at
     `separator`, or else at white space, commas and brackets. A number becomes a list of one item.
@@ -220,7 +220,7 @@ def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:
 
 
 def _parse_text(text: pa.Array) -> pa.Array:
-    """Return texts as lists of float32, null if separated unevenly."""
+    """Return texts as float32 lists, null if unevenly separated."""
     offsets, data = string_buffers(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):

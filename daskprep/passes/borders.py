@@ -34,7 +34,7 @@ class Section:
 
 
 def write_sections(folder: Folder, name: str, values: Iterable[Any]) -> list[Section]:
-    """Write values to a file, one at a time; return the section of each."""
+    """Write values to a file one by one; return their sections."""
     sections, stop = [], 0
     with folder.writer(name, durable=False) as append:
         for value in values:

@@ -368,7 +368,7 @@ def _format(feature: Contract, value: float) -> str:
 
 
 def _count_rare(feature: Contract, learned: Learned) -> int | None:
-    """Return the rows whose value another sample may lack, or None.
+    """Return rows whose value a sample may lack, or None.
 
     These are the values outside the vocabulary and the values of one or two training rows. Of tokens, it is a maximum.
     """

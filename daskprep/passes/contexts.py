@@ -137,7 +137,7 @@ class ContextPlan:
         return self._add_folds(reader, contexts)
 
     def _add_folds(self, reader: PartitionReader, contexts: list[PartitionContext]) -> list[PartitionContext]:
-        """Return the contexts with the folds of features that cross-fit.
+        """Return contexts with the folds of cross-fitted features.
 
         The fold of a row depends neither on its split nor on features that drop rows: all rows of the source have one.
         """
@@ -164,7 +164,7 @@ def add_first_rows(contexts: Sequence[PartitionContext], rows: Sequence[int]) ->
 
 
 def census_of_rows(rows: Iterable[int]) -> list[PartitionCensus]:
-    """Return the census of partitions by their numbers of rows alone."""
+    """Return the census of partitions from their row counts."""
     return [PartitionCensus(count, {}, RowCounts(count, count)) for count in rows]
 
 

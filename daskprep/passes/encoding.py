@@ -219,13 +219,13 @@ def make_golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any
 
 
 def check_golden_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
-    """Raise CorruptDatasetError for another encoding of golden cells."""
+    """Raise CorruptDatasetError if golden cells encode otherwise."""
     saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
     check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
 
 
 def _make_golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:
-    """Return up to 8 sample cells and their encodings as JSON values."""
+    """Return up to 8 sample cells and their encodings as JSON."""
     cells = feature._sample_cells(learned)[:_MAX_CELLS] if len(feature.reads(name)) == 1 else []
     arrays = _try_encode(name, feature, learned, cells)
     if not arrays:

@@ -70,7 +70,7 @@ def count_left_out(features: Mapping[str, Contract], rejects: pa.Table, kept: in
 
 
 def count_losses(masks: LossMasks, repeats: np.ndarray) -> LossCounts:
-    """Return the written cells of each feature and cause, without zeros."""
+    """Return written cells by feature and cause, without zeros."""
     return {
         name: {str(cause): int(repeats[mask].sum()) for cause, mask in sorted(causes.items()) if mask.any()}
         for name, causes in masks.items()

@@ -185,7 +185,7 @@ def find_ranges(features: Mapping[str, Contract], learned: Mapping[str, Any], so
 
 
 def join_ranges(learned: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fitted states whose ranges include the ranges of other states."""
+    """Return states whose ranges include ranges of other states."""
     edges = {name: getattr(other, "value_edges", None) for name, other in others.items()}
     return _extend(learned, {name: Range(ends[0], ends[-1]) for name, ends in edges.items() if ends})
 
@@ -195,7 +195,7 @@ def _move_ranges(learned: Mapping[str, Any], tallies: Mapping[str, CellTally | s
 
 
 def _extend(learned: Mapping[str, Any], ranges: Mapping[str, Range]) -> dict[str, Any]:
-    """Return fitted states whose first and last edges enclose ranges."""
+    """Return states whose first and last edges enclose ranges."""
     moved = dict(learned)
     for name, extent in ranges.items():
         if edges := getattr(learned[name], "value_edges", None):

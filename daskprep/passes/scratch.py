@@ -68,7 +68,7 @@ class SpillingParser(Parser):
     def parse(
         self, features: Mapping[str, Contract], unparsed: Sequence[str], number: int, table: pa.Table
     ) -> tuple[Parsed, pa.Table]:
-        """Parse and save all features; return them, and the unparsed columns."""
+        """Parse and save features; return them, and unparsed columns."""
         parsed, table = super().parse(self.features, self.unparsed, number, table)
         source = table.select(list(self.unparsed))
         save_parsed(self.folder, number, parsed, source)

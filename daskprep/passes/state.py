@@ -134,7 +134,7 @@ class SerializationMixin(FeatureParams):
             self.n_features_in_ = width
 
     def to_dict(self) -> dict[str, Any]:
-        """Return parameters and, after a fit, the fitted state, as JSON values."""
+        """Return parameters, and any fitted state, as JSON values."""
         state = self.to_state()
         for name, learned in getattr(self, "learned_", {}).items():
             state["features"][name]["learned"] = learned.to_dict()
@@ -207,7 +207,7 @@ def _restore_targets(
 
 
 def _unpickle(kind: type[Any], state: dict[str, Any]) -> Any:
-    """Return the Preprocessor of a pickle, which may run any code anyway."""
+    """Return the Preprocessor of a pickle, which may run code."""
     prep = object.__new__(kind)
     prep._restore_attributes(state, trusted=True)
     return prep
@@ -453,7 +453,7 @@ def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[Key
 
 
 def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
-    """Return the name and the content of the Parquet file of a vocabulary."""
+    """Return name and content of a vocabulary's Parquet file."""
     content = io.BytesIO()
     vocabulary.write_parquet(content)
     # Named by content, so that an older state in the same folder still refers to its own vocabulary.

@@ -102,7 +102,7 @@ class UnreadableCells:
 
 
 def _replace_nan(cell: Any) -> Any:
-    """Return a cell or nested list with None for NaN, as pandas has it."""
+    """Return a cell or nested list with None for NaN."""
     return [_replace_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
 
 
@@ -125,7 +125,7 @@ class CompletedColumn(NamedTuple):
 
 
 def get_fit_imputer(feature: Contract) -> NeighbourImputer | None:
-    """Return a feature's imputer if it fills cells in a fit, else None."""
+    """Return a feature's imputer if it fills in a fit, or None."""
     imputer = feature.imputer
     return imputer if imputer is not None and imputer.used_in_fit else None
 
@@ -166,7 +166,7 @@ def parse_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
 
 
 def _find_unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
-    """Return the cells that became null in parsing; None without any."""
+    """Return cells that became null in parsing; None if none."""
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
@@ -243,7 +243,7 @@ def _mask_hidden(imputer: NeighbourImputer, splits: np.ndarray, code: int) -> np
 def complete_column(
     imputer: NeighbourImputer, known: pa.Array, border_value: Any, learned: Any, splits: np.ndarray | None
 ) -> pa.Array:
-    """Return the cells with missing ones imputed, by split if needed."""
+    """Return cells with missing ones imputed, by split if needed."""
     if not len(known):
         return imputer.complete(known, None, learned)
     if isinstance(border_value, SavedRows) and isinstance(imputer, WindowImputer):

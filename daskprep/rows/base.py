@@ -36,7 +36,7 @@ class Parameters:
 
 
 def changed_parameters(params: Parameters) -> set[str]:
-    """Return the names of the parameters that are not at their defaults."""
+    """Return the names of parameters that are not defaults."""
     own = ((field.name, getattr(params, field.name), field.default) for field in dataclasses.fields(params))
     return {name for name, value, default in own if type(value) is not type(default) or value != default}
 
@@ -53,7 +53,7 @@ RowMappings = Sequence[Mapping[str, Any]]
 
 
 def json_number(cell: Any) -> Any:
-    """Return a cell, or its text if it is a float that JSON does not have."""
+    """Return a cell, or the text of a float that JSON lacks."""
     return str(cell) if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
@@ -116,7 +116,7 @@ class RowEncoder(ABC):
 
     @abstractmethod
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
-        """Return the arrays of values from `read`, without None, by output."""
+        """Return arrays by output of `read` values without None."""
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return an encoded array in the form of batches."""

@@ -75,7 +75,7 @@ def _number_of_other(cell: Any) -> float | None:
 
 
 def _to_double(cell: Any) -> float | None:
-    """Return a number or numeric text as float; None if not finite."""
+    """Return a number or its text as float; None if not finite."""
     try:
         number = float(cell)
     except OverflowError:

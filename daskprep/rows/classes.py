@@ -40,12 +40,12 @@ def bucket_of(text: str, buckets: int) -> int:
 
 
 def bucket_names(numbers: Iterable[int]) -> list[str]:
-    """Return the label of each bucket number, such as "<BUCKET 3>"."""
+    """Return labels of bucket numbers, such as "<BUCKET 3>"."""
     return [f"<BUCKET {number}>" for number in numbers]
 
 
 def join_parts(parts: Sequence[str | None]) -> str | None:
-    """Join the parts of a cross to one text; None if all are missing."""
+    """Join the parts of a cross; None if all are missing."""
     if all(part is None for part in parts):
         return None
     return SEPARATOR.join(MISSING_PART if part is None else _escape(part) for part in parts)

@@ -431,7 +431,7 @@ class DateParameters(Parameters):
 
     @property
     def _labels(self) -> list[str]:
-        """Names of the columns, without the prefix of the feature's name."""
+        """Names of the columns, without the feature's prefix."""
         cyclic_labels = [
             f"{part}_{axis}{f'_{harmonic}' * (harmonic > 1)}"
             for part, harmonics in self._cycles
@@ -534,7 +534,7 @@ class DateRowEncoder(RowEncoder):
 
 
 def _to_wall_time(moment: dt.datetime) -> dt.datetime:
-    """Return a datetime without its zone, moved out of skipped hours."""
+    """Return a datetime without zone, out of skipped hours."""
     with contextlib.suppress(OverflowError):
         moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
     return moment.replace(tzinfo=None)

@@ -40,7 +40,7 @@ class H3RowEncoder(RowEncoder):
     """Row encoder of `H3`."""
 
     def read(self, cell: Any) -> bytes | None:
-        """Return the 19 bytes of an H3 index; None if missing or invalid."""
+        """Return an H3 index's 19 bytes; None if missing or invalid."""
         number = self._to_integer(cell)
         if number is None or not 0 <= number <= MAX_CELL:
             return None

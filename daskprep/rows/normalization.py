@@ -373,7 +373,7 @@ def _mean_and_deviation(numbers: np.ndarray, shares: np.ndarray) -> tuple[float,
 
 
 def _maximize(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a unimodal function is largest (golden section)."""
+    """Return where a unimodal function is largest."""
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     value_left, value_right = function(left), function(right)
@@ -415,7 +415,7 @@ def normal_ppf(shares: np.ndarray) -> np.ndarray:
 
 
 def normal_cdf(scores: np.ndarray) -> np.ndarray:
-    """Return the share of the standard normal distribution below each score."""
+    """Return the share of the standard normal below each score."""
     distance = np.abs(scores) / math.sqrt(2.0)
     step = 1.0 / (1.0 + 0.5 * distance)
     beyond = 0.5 * step * np.exp(-distance * distance + np.polyval(_ERFC, step))

@@ -238,7 +238,7 @@ class Outliers:
             self.mean, self.max_distance = learned["mean"], params.outlier_threshold * learned["std"]
 
     def contain(self, values: Any) -> Any:
-        """Return whether a number is an outlier, or a mask of an array."""
+        """Return whether a number is an outlier; of arrays, a mask."""
         return abs(values - self.mean) > self.max_distance
 
 
@@ -325,7 +325,7 @@ class PiecewiseLinear(Values):
 
 
 def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
-    """Return the midpoint of each bin; a single 0 if `edges` is None."""
+    """Return the midpoints of bins; a single 0 without `edges`."""
     if edges is None:
         return np.zeros(1)
     ends = np.array(edges)

@@ -24,7 +24,7 @@ _DELIMITERS = {"start": "<START>", "stop": "<STOP>"}
 
 
 def to_saved_parameters(kind: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a type under the names of saved files."""
+    """Return parameters of a type under names of saved files."""
     saved = {SAVED_AS.get(name, name): value for name, value in params.items()}
     if kind in REMOVED:
         saved = dict(sorted({**saved, **REMOVED[kind]}.items()))  # in the order of earlier versions

@@ -129,7 +129,7 @@ def check_format(state: Any) -> None:
 
 
 def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a state's targets, or raise CorruptDatasetError."""
+    """Return a state's targets, or raise CorruptDatasetError."""
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
@@ -142,7 +142,7 @@ def read_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple
 
 
 def compute_digests(learned: Mapping[str, Any]) -> dict[str, str]:
-    """Return a digest of each learned value of a feature, by its key."""
+    """Return a digest of each learned value, by its key."""
     return {key: _digest(value) for key, value in learned.items() if key not in _LOCATION_KEYS}
 
 
@@ -235,7 +235,7 @@ def _write_texts(texts: Sequence[str]) -> str:
 
 
 def _write_number(value: float) -> str:
-    """Return a double as JavaScript writes it; ValueError unless finite."""
+    """Return a double as in JavaScript; ValueError unless finite."""
     if value == 0:
         return "0"
     number = Decimal(repr(value)).normalize()
@@ -284,7 +284,7 @@ def _width(row: Any) -> int:
 
 
 def _learned_lengths(learned: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the learned lengths of rows, also of the levels of texts."""
+    """Yield learned lengths of rows, also of levels of texts."""
     for key, value in learned.items():
         if isinstance(value, Mapping) and key in _LEVELS:
             yield from _learned_lengths(value)

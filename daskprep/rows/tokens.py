@@ -32,13 +32,13 @@ def words(text: str) -> list[str]:
 
 
 def ngrams(tokens: Sequence[str], max_size: int) -> list[str]:
-    """Return the tokens, then pairs of neighbours, up to `max_size`."""
+    """Return tokens, then pairs of neighbors, up to `max_size`."""
     sizes = range(1, min(max_size, len(tokens)) + 1)
     return [" ".join(tokens[i : i + size]) for size in sizes for i in range(len(tokens) - size + 1)]
 
 
 def matches(text: str, pattern: re.Pattern[str]) -> list[str]:
-    """Return the matches of a regular expression, empty ones left out."""
+    """Return the non-empty matches of a regular expression."""
     return [match[0] for match in pattern.finditer(text) if match[0]]
 
 
@@ -170,7 +170,7 @@ class TokenRowEncoder(RowEncoder):
         return self.read(self.symbols["unknown"] if fill == "<UNK>" else fill)
 
     def tokens_of(self, cell: Any) -> list[str] | None:
-        """Return the tokens of a cell, None if it is missing or unreadable."""
+        """Return a cell's tokens, None if missing or unreadable."""
         if isinstance(cell, str) and cell in self.special:
             return [str(cell)]  # a tokenizer may split "<UNK>" into three tokens
         if isinstance(cell, LIST_TYPES):

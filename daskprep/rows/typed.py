@@ -152,7 +152,7 @@ def _all_fit(values: Collection[Any], annotation: Any) -> bool:
 
 
 def describe(annotation: Any) -> str:
-    """Return an annotation in words, for messages: "an integer or None"."""
+    """Return an annotation in words: "an integer or None"."""
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
         parts = typing.get_args(annotation)

@@ -26,7 +26,7 @@ _NARROW = {**_LARGE, pa.string_view(): pa.string(), pa.binary_view(): pa.binary(
 
 
 def narrow_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column of type `kind` is delivered.
+    """Return the type in which a column of `kind` is delivered.
 
     Offsets and codes have 32 bits, and only text has codes, which stay ordered. Half floats become float32, UUIDs text,
     other extension types their storage type, and small decimals decimal128.
@@ -60,7 +60,7 @@ def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
-    """Return the table with every column cast to its `narrow_type`."""
+    """Return a table with columns cast to their `narrow_type`."""
     for i, field in enumerate(table.schema):
         if narrow_type(field.type) != field.type:
             table = table.set_column(i, field.name, narrow_column(table.column(i)))
@@ -204,7 +204,7 @@ def _promote(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def add_class_names(field: pa.Field, names: Sequence[str]) -> pa.Field:
-    """Return an integer field with the class names in its metadata."""
+    """Return an integer field with class names as metadata."""
     return field.with_metadata({_CLASS_NAMES_KEY: json.dumps(list(names))})
 
 

@@ -189,7 +189,7 @@ class Source:
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
-        """The type of each column, by default from the first partition."""
+        """The type of each column, by default of the first partition."""
         return self._read(0, self.columns).schema
 
     @property

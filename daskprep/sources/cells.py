@@ -69,7 +69,7 @@ _PYTHON_TIMES_END = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """Return cells as strings, the same for equal values of any type.
+    """Return cells as strings, equal for equal values of any type.
 
     pandas turns a column of integers into floats as soon as one cell is missing; the text of a cell must not depend on
     its neighbors. ColumnError for lists, structs, and bytes that are not UTF-8.
@@ -124,7 +124,7 @@ def _floats_to_text(column: pa.Array) -> pa.Array:
 
 
 def _simplify_decimals(text: pa.Array) -> pa.Array:
-    """Return texts of decimals with the digits of equal integers and floats."""
+    """Return decimals' texts with the digits of equal numbers."""
     text = pc.replace_substring_regex(text, r"(\.\d*?)0+(E.*)?$", r"\1\2")
     text = pc.replace_substring_regex(text, r"\.(E.*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"^-?0(E.*)?$", "0")
@@ -205,7 +205,7 @@ def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:
 
 
 def _parse_offset(zone: str | None) -> int | None:
-    """Return the minutes of a zone such as "+05:30"; None for other zones."""
+    """Return the minutes of a zone such as "+05:30", or None."""
     match = re.fullmatch(r"([+-])(\d\d):?(\d\d)", zone or "")  # pyarrow before 22 does not support these zones
     return None if match is None else int(match[1] + "1") * (int(match[2]) * 60 + int(match[3]))
 

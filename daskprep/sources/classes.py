@@ -64,13 +64,13 @@ def rejected_rows_error(
 
 
 def show_classes(names: pa.Array, indices: Integers) -> list[str]:
-    """Return names of classes for messages: quoted, or "(missing)"."""
+    """Return class names for messages: quoted, or "(missing)"."""
     shown = names.take(pa.array(indices)).cast(pa.large_binary()).to_pylist()
     return ["(missing)" if name is None else f'"{name.decode(errors="replace")}"' for name in shown]
 
 
 def class_names(values: pa.Array) -> pa.Array:
-    """Return the class name of each cell, null for missing values and NaN.
+    """Return class names of cells, null for missing ones and NaN.
 
     Integral floats are named like integers (1.0 is "1"), decimals lose trailing zeros, and booleans are "true" and
     "false". Timestamps are UTC in microseconds; times of day and durations also have microseconds. Bytes are unchanged.
@@ -148,7 +148,7 @@ class ClassCounts:
 
 
 def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
-    """Return the codes of the classes of each part, and all class names."""
+    """Return class codes of each part, and all class names."""
     names = pa.chunked_array([part.classes for part in parts], pa.large_string())
     # Arrow drops empty chunks here, so the codes are split by the lengths of the parts.
     chunks = pc.dictionary_encode(names, null_encoding="encode").chunks
@@ -269,7 +269,7 @@ class OrderedCounts:
 
     @classmethod
     def _coarsen(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
-        """Return counts by bucket, merged until at most MAX_BUCKETS remain."""
+        """Return counts by bucket, merged to at most MAX_BUCKETS."""
         order = np.argsort(buckets)
         buckets = buckets[order]
         # Adjacent numbers are in different buckets until their highest differing bit is shifted out.

@@ -133,7 +133,7 @@ def validate_and_cast(
 
 
 def decoded_nbytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
-    """Return the bytes of columns after decoding of dictionary codes.
+    """Return the bytes of columns with dictionary codes decoded.
 
     Text sizes are weighted by codes, or unweighted if that is larger: cells may be the first of a sorted column.
     """
@@ -176,7 +176,7 @@ class BatchFragment(FileFragment):
     @staticmethod
     @abstractmethod
     def layout(file: File) -> tuple[pa.Schema, list[int]]:
-        """Return the schema of a file, and the number of rows of each batch."""
+        """Return a file's schema, and the rows of each batch."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def plan_batches(
 def _batch_row_bytes(
     kind: type[BatchFragment], files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]
 ) -> float:
-    """Return the mean bytes of a row in the largest batch; 0 without rows."""
+    """Return mean row bytes of the largest batch, 0 without rows."""
     rows, number, batch = max(
         (n, -i, -j) for i, batch_rows in enumerate(counts) for j, n in enumerate([*batch_rows, 0])
     )
@@ -529,7 +529,7 @@ def _parquet_row_bytes(
 
 
 def _sample_decoded_widths(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
-    """Return the decoded bytes of a row for each path, from a sample."""
+    """Return decoded bytes of a row by path, from a sample."""
     with (
         explain_read_errors(file, "Parquet"),
         _open_parquet(file, paths, _read_metadata(file), _BUFFER_BYTES) as parquet,

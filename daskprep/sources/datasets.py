@@ -370,7 +370,7 @@ def _concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _spool_tables(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
-    """Write each table to a file, and return a source of the files."""
+    """Write tables to files, and return a source of these."""
     spooled = []
     for number, table in enumerate(tables):
         spool.write(f"part-{number:06d}.arrow", table)

@@ -226,7 +226,7 @@ def _read_names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dia
 
 
 def describe_suspicious_header(text: TextFile, dialect: Dialect) -> str | None:
-    """Return why a header looks like a row or lacks names, or None."""
+    """Return why a header looks like a row or lacks names."""
     head, _, start = _read_head(text, dialect, _HEAD_BYTES)
     rows = _first_rows(text.decode_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []
@@ -299,7 +299,7 @@ class Dialect:
 
     @property
     def non_default_options(self) -> dict[str, Any]:
-        """Values of the options from `header` on that are not the default."""
+        """Options from `header` on that are not at their defaults."""
         return {
             option.name: value for option in fields(self)[3:] if (value := getattr(self, option.name)) != option.default
         }

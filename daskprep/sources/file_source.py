@@ -310,7 +310,7 @@ def _split_suffixes(name: str) -> tuple[str, str]:
 
 
 def has_known_format(name: str) -> bool:
-    """Return whether a file name has the suffix of a readable format."""
+    """Return whether a file name's suffix is of a known format."""
     return _find_format(name) is not None
 
 

@@ -63,7 +63,7 @@ class PandasSource(Source):
         return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        """Return a slice of columns, converted; ColumnError for a missing one."""
+        """Return a converted slice of columns, or raise ColumnError."""
         self.require(columns)
         start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0
@@ -361,7 +361,7 @@ def series_to_arrow(
 
 
 def _remedy(dtype: Any) -> str | None:
-    """Return how to convert a column that no feature reads, or None."""
+    """Return how to convert an unreadable column, or None."""
     if isinstance(dtype, np.dtype):
         return "make two columns, of .real and .imag" if dtype.kind == "c" else None
     if isinstance(dtype, pd.IntervalDtype):

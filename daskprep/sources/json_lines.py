@@ -359,7 +359,7 @@ def _integer_type(values: Sequence[int]) -> pa.DataType:
 
 
 def _settle_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read, for a merged type."""
+    """Return the type to read a column in, for a merged type."""
     if pt.is_list(kind):
         return pa.list_(_settle_inner_type(kind.value_type))
     if pt.is_struct(kind):

@@ -199,7 +199,7 @@ def _list_folder(
 
 
 def _drop_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
-    """Return the paths outside of datasets of encoded rows in `base`."""
+    """Return the paths in `base` outside of encoded datasets."""
     matches = filter(None, (_VERSION_FOLDER.search(path, len(base) + 1) for path in paths))
     versions = {(match.string[: match.start()], match[1]) for match in matches}
     roots = set()
@@ -254,7 +254,7 @@ def _make_file(filesystem: Any, info: Mapping[str, Any], user_path: str, base: s
 
 
 def _remote_name(filesystem: Any, path: str, user_path: str) -> str:
-    """Return the URL of a file, with its host and without credentials."""
+    """Return a file's URL with its host, without credentials."""
     url = filesystem.unstrip_protocol(path)
     host = urlsplit(user_path.partition("::")[0]).netloc.rpartition("@")[2]
     scheme, _, rest = url.partition("://")

@@ -421,7 +421,7 @@ def as_pandas(data: Any) -> pd.DataFrame | None:
 
 
 def wrap_single_row(data: Any) -> Any:
-    """Return a dict of cells as a list of it, and other data unchanged."""
+    """Return a dict of cells in a list, other data unchanged."""
     is_row = isinstance(data, Mapping) and not get_splits(data) and any(map(is_cell, data.values()))
     return [data] if is_row else data
 

@@ -72,7 +72,7 @@ class TextFile:
         return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return the text between two positions (None: the end) as UTF-8."""
+        """Return the text from `start` to `stop` (None: end) as UTF-8."""
         if self.can_split:
             return self._as_utf8(self.file.read(start, stop), start)
         data = self._as_utf8(self._read_stored(), 0)
@@ -147,7 +147,7 @@ class TextFile:
             raise self.encoding_error(error, start) from error
 
     def encoding_error(self, error: UnicodeError, start: int) -> RejectedValueError:
-        """Return the error for invalid bytes, read from position `start`."""
+        """Return the error for invalid bytes, read from `start`."""
         where = f" at byte {start + error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
         return RejectedValueError(
             f"{self.file.name}: not {self.encoding} text{where}; pass the right encoding: read_files(..., encoding=)"

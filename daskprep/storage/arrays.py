@@ -99,7 +99,7 @@ ROW_ID = Output("row_id", "int64", ())
 
 
 def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) -> bytes:
-    """Return rows as one chunk, padded with zeros to `block_rows` rows."""
+    """Return rows as a chunk, padded with zeros to `block_rows`."""
     return b"".join(encode_chunk_buffers(rows, block_rows, compression))
 
 
@@ -233,7 +233,7 @@ def _array_metadata(
 
 
 def chunk_name(output: Output, number: int) -> str:
-    """Return the name of a chunk, or of a shard, within the Zarr group."""
+    """Return a chunk's or shard's name within the Zarr group."""
     return f"{folder_name(output.name)}/{'.'.join(['c', str(number), *('0' for _ in output.shape)])}"
 
 
@@ -288,7 +288,7 @@ class Span(NamedTuple):
 
 
 def tail_bytes(slots: int) -> int:
-    """Return the bytes after the chunks of a shard with `slots` slots."""
+    """Return how many bytes follow the chunks of a shard."""
     return slots * _SLOT_BYTES + CHECKSUM_BYTES
 
 

@@ -38,7 +38,7 @@ def json_sha256(value: object) -> str:
 
 
 def crc32c(*buffers: Buffer, start: int = 0) -> int:
-    """Return the CRC-32C of buffers that follow bytes with CRC `start`."""
+    """Return the CRC-32C of buffers after bytes with CRC `start`."""
     checksum = start
     for buffer in buffers:
         # google_crc32c rejects writable memoryviews, but accepts writable arrays.

@@ -44,7 +44,7 @@ class Folder:
         *,
         follow_links: bool = False,
     ) -> Folder:
-        """Return the folder at a local path or a URL, without accessing it.
+        """Return the folder at a path or URL, without accessing it.
 
         The folder may be a link. Links below it are rejected; with `follow_links`, files that are read may be links.
         """
@@ -81,7 +81,7 @@ class Folder:
         return f'<Folder "{self.url}">'
 
     def write(self, name: str, *buffers: Buffer, durable: Durable = True) -> int:
-        """Write buffers as one file, atomically, and return its size in bytes.
+        """Write buffers as one file, atomically; return its size.
 
         Readers see the old or the new file. With `durable`, it survives a power failure; with "later", the disk starts
         to write it, and `sync` waits for that. New folders are flushed, unless `durable` is None: no durable file may

@@ -276,7 +276,7 @@ class LocalFiles:
             _release_lock(descriptor)
 
     def link(self, source: str, path: str, url: str) -> None:
-        """Create a hard link; a copy where the file system has no links."""
+        """Create a hard link, or a copy if links are unsupported."""
         self._check_file(source)
         self._check_folders(path)
         with _write_error_context(Path(path), lambda: 0):
@@ -444,7 +444,7 @@ call_after_fork(_close_inherited_locks)
 
 
 def _acquire_lock(folder: Path) -> int:
-    """Lock a folder, created if necessary, and return its descriptor."""
+    """Lock a folder, made if necessary; return its descriptor."""
     lock_path = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     flags = os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT
     while True:

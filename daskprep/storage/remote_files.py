@@ -154,7 +154,7 @@ class RemoteFiles:
         yield read_into
 
     def _fetch_range(self, path: str, url: str, start: int, stop: int) -> memoryview:
-        """Return a nonempty range, with retries, cut at the end of the file."""
+        """Return a nonempty range, with retries, up to the file's end."""
 
         def fetch_range() -> memoryview:
             try:

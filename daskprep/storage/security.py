@@ -198,7 +198,7 @@ def open_filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL without credentials; a digest replaces the query."""
+    """Return a URL without credentials, with a digest as query."""
     return "::".join(_remove_credentials(part) for part in url.split("::"))
 
 

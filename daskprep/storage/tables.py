@@ -65,7 +65,7 @@ def _to_table(columns: Columns) -> pa.Table:
 
 
 def arrow_column(array: np.ndarray) -> pa.Array:
-    """Return an array as an Arrow column, without a copy unless bool."""
+    """Return an array as an Arrow column, copied only if bool."""
     values = np.ascontiguousarray(array.reshape(-1))
     if values.dtype == bool:  # Arrow stores bits
         column = pa.array(values)
@@ -168,7 +168,7 @@ def _text_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _check_expansion(needed: int, limit: int) -> None:
-    """Raise CorruptDatasetError if a table decodes to too many bytes."""
+    """Raise CorruptDatasetError for too many decoded bytes."""
     if needed > limit:
         raise CorruptDatasetError(
             f"it decodes to {needed >> 20:,} MB, more than {_MAX_EXPANSION} times its size and "

@@ -207,7 +207,7 @@ def _is_list_type(data_type: pa.DataType) -> bool:
 
 
 def _is_media_struct(data_type: pa.StructType, kind: MediaKind) -> bool:
-    """Return whether a struct has the fields of media in readable types."""
+    """Return whether a struct has readable fields of media."""
     fields = {field.name: field.type for field in data_type}
     path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT_TYPES) or not (pt.is_null(data) or _is_binary_type(data)):
@@ -232,7 +232,7 @@ def _get_field(column: pa.StructArray, name: str) -> pa.Array:
 
 
 def _iterate_dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
-    """Yield structs as dicts with four keys, None for absent fields."""
+    """Yield structs as dicts of four keys, None if absent."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_get_field(column, name) for name in names), strict=True):
         yield {"path": path.as_py(), "bytes": data.as_py(), "array": _to_numpy(samples), "sampling_rate": rate.as_py()}
@@ -267,7 +267,7 @@ def _parse_cell(value: object, kind: MediaKind) -> _CellContent:
 
 
 def _is_missing(value: object) -> bool:
-    """Return whether a cell is None, NaN, NA, NaT, or empty text or bytes."""
+    """Return whether a cell is None, NaN, NA, NaT, or empty."""
     # NA and NaT are recognized by name, to work without importing pandas.
     return (
         value is None
@@ -308,7 +308,7 @@ def _parse_mapping(cell: Mapping[Any, Any], kind: MediaKind) -> _CellContent:
 
 
 def _encode_image(value: Any) -> _CellContent:
-    """Return a PIL image or 3-dimensional array as PNG or its path.
+    """Return a PIL image or 3-D array as PNG or its path.
 
     Arrays of 1 or 2 dimensions, which could also be audio, are returned as .npy. An unchanged PIL image of a local file
     becomes its path. Tensors of 3 dimensions are channels first.

@@ -51,7 +51,7 @@ class MediaDecoder:
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode the cells to rows of `out`, or fill them; return the failures."""
+        """Decode or fill each row of `out`; return the failures."""
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -77,7 +77,7 @@ class MediaDecoder:
         raise NotImplementedError
 
     def _fill_value(self, value: Any) -> Any:
-        """Return `missing` or `broken` as a value that broadcasts to a row."""
+        """Return `missing` or `broken`, broadcastable to a row."""
         return value
 
     def digest(self, **parameters: Any) -> str:
@@ -104,7 +104,7 @@ class MediaDecoder:
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
     def pack_file(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
-        """Return the bytes to store of a file; subclasses may reduce them."""
+        """Return the bytes to store; subclasses may reduce them."""
         return content
 
     def _apply_each(

@@ -115,7 +115,7 @@ class MediaReader:
         )
 
     def _open(self, path: str) -> Folder:
-        """Return the location of any path or URL; MediaError if it has none."""
+        """Return the location of a path or URL, or raise MediaError."""
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
@@ -193,7 +193,7 @@ def _resolve_links(folder: Folder) -> Folder:
 
 
 def _locate_local(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path in `root`, links resolved; None outside."""
+    """Return a path's resolved location in `root`; None outside."""
     if _is_url(path):
         if path.partition("://")[0] not in {"file", "local"}:
             return None
@@ -203,7 +203,7 @@ def _locate_local(root: Folder, path: str) -> Folder | None:
 
 
 def _locate_remote(root: Folder, path: str) -> Folder | None:
-    """Return the location of a path or URL; None outside of `root`."""
+    """Return a path's or URL's location in `root`; None outside."""
     name = path
     if _is_url(path):
         # For web servers, `root.path` is the URL with its credentials.
@@ -218,7 +218,7 @@ def _locate_remote(root: Folder, path: str) -> Folder | None:
 
 
 def _explain_cell_error(error: BaseException) -> str | None:
-    """Return why a path cannot be read; None if not the path's fault."""
+    """Return why a path is unreadable; None if not its fault."""
     cause = error.__cause__
     is_from_aiohttp = type(cause).__module__.startswith("aiohttp.")
     if cause is not None and (is_from_aiohttp or isinstance(cause, TimeoutError | ConnectionError)):
@@ -235,7 +235,7 @@ def _explain_cell_error(error: BaseException) -> str | None:
 
 
 def name_by_content(data: Buffer, kind: MediaKind) -> str:
-    """Return a file name from the hash of the content, with a suffix."""
+    """Return a file name by hash of the content, with a suffix."""
     view = byte_view(data)
     start = bytes(view[:8])
     suffixes = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))

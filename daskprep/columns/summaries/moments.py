@@ -44,7 +44,7 @@ class Digits(NamedTuple):
         return _shift(total, self.exponent - DIGIT_BITS * (len(self.rows) - 1) + self.unit_bits)
 
     def dot(self, other: Digits) -> int:
-        """Return the exact dot product, an integer in units of both `unit_bits`."""
+        """Return the exact dot product, in units of both `unit_bits`."""
         total, last, other_last = 0, len(self.rows) - 1, len(other.rows) - 1
         for position in range(last + other_last + 1):
             total <<= DIGIT_BITS
@@ -138,7 +138,7 @@ def _truncate(rest: np.ndarray, bits: int, digits: np.ndarray) -> int:
 
 
 def _shift(value: int, bits: int) -> int:
-    """Return ``value * 2**bits``; a negative shift only drops zeros."""
+    """Return ``value * 2**bits``; right shifts drop only zeros."""
     return value << bits if bits >= 0 else value >> -bits
 
 

@@ -37,7 +37,7 @@ def count_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sum_by_key(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct keys, ascending, and the sums of their counts."""
+    """Return distinct keys, ascending, and sums of counts."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")
@@ -112,7 +112,7 @@ class Lengths(Summary):
         return max(least, _MAX_MEANS * self.total // max(self.count, 1))
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile as ``numpy.quantile`` does; 0 without lists."""
+        """Return a quantile as ``numpy.quantile``; 0 without lists."""
         if not len(self.lengths):
             return 0.0
         (lower, _), (upper, _), weight = locate_quantiles(self.counts, np.array(fraction))
@@ -197,7 +197,7 @@ class Quantiles(Summary):
         return self.shift == 0
 
     def quantile(self, fraction: float) -> float:
-        """Return a quantile, linearly interpolated; NaN without values."""
+        """Return a quantile, interpolated; NaN without values."""
         return float(self.quantiles(np.array(fraction)))
 
     def quantiles(self, fractions: np.ndarray) -> np.ndarray:
@@ -237,7 +237,7 @@ class Quantiles(Summary):
         return (extent.min, *edges.tolist(), extent.max), tuple(np.diff(ranks, prepend=0).tolist())
 
     def values(self) -> np.ndarray:
-        """Return the distinct values in order, or the midpoints of buckets."""
+        """Return ascending distinct values, or midpoints of buckets."""
         low, high = self.edges()
         return low if self.exact else low / 2 + high / 2
 

@@ -113,7 +113,7 @@ class DistinctTexts(DistinctValues):
 
 
 def _limit_bytes(texts: pa.StringArray) -> pa.StringArray:
-    """Return the first texts that have at most `MAX_TEXT_BYTES` together."""
+    """Return the first texts of at most `MAX_TEXT_BYTES` together."""
     return texts.slice(0, int(np.searchsorted(string_buffers(texts)[0][1:], MAX_TEXT_BYTES, side="right")))
 
 

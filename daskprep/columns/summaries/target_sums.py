@@ -117,7 +117,7 @@ class TargetSums(Summary):
 
 
 def split_into_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
-    """Return the index of each number's position, the positions, and digits.
+    """Return each number's position index, positions, and digits.
 
     Numbers are rounded to 24 bits, and are digits times 16**position, so that sums are exact. ValueError unless finite.
     """

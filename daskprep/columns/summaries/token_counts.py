@@ -30,7 +30,7 @@ LONG_TOKEN_BYTES = 512
 
 
 def token_hashes(tokens: pa.Array) -> np.ndarray:
-    """Return a uint64 hash of each token; the array must not have nulls."""
+    """Return a uint64 hash of each token, none of them null."""
     if not pa.types.is_string(tokens.type):
         return mix(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
     hashes = np.empty(len(tokens), np.uint64)
@@ -119,7 +119,7 @@ class SpilledCounts:
     times: int = 1  # factor that `read` multiplies counts by; rows of several counts stay the same
 
     def read(self, shards: Iterable[int]) -> Iterator[Entries]:
-        """Yield the tokens and counts of each nonempty shard among `shards`."""
+        """Yield tokens and counts of nonempty ones of `shards`."""
         # Plain reads: the pages of a memory map would count as memory of this process.
         with pa.OSFile(self.path, "rb") as source, pa.ipc.open_file(source) as reader:
             for shard in shards:
@@ -222,7 +222,7 @@ class TokenCounts(Summary):
 
     @classmethod
     def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
-        """Summarize distinct tokens with the count of each; zeros are dropped."""
+        """Summarize distinct tokens and counts, without zeros."""
         kind = dictionary.type
         counts = np.ascontiguousarray(counts, dtype=np.int64)
         if kind == pa.float64():
@@ -241,7 +241,7 @@ class TokenCounts(Summary):
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
-        """Return the counts of cells that are one token each, without nulls."""
+        """Count cells that are one token each, without nulls."""
         if pa.types.is_dictionary(cells.type):
             codes = plain_values(cells.indices.drop_null() if cells.null_count else cells.indices)
             return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
@@ -270,7 +270,7 @@ class TokenCounts(Summary):
         return both.compact() if exceeds_limits and both._has_grown() else both
 
     def compact(self) -> TokenCounts:
-        """Return equal counts in which every token in memory occurs once."""
+        """Return equal counts, each token in memory only once."""
         if not self.chunks or self._is_compact:
             return self
         tokens, counts = _sum_chunks(self.chunks)
@@ -330,7 +330,7 @@ class TokenCounts(Summary):
         return value
 
     def frequencies(self, tokens: pa.Array) -> np.ndarray:
-        """Return the count of each of distinct tokens, 0 for unknown ones."""
+        """Return the count of each distinct token, 0 if unknown."""
         tokens = tokens.cast(self.token_type)
         totals = np.zeros(len(tokens), np.int64)
         shards = np.unique(shard_numbers(tokens)).tolist() if self.spilled else []
@@ -366,7 +366,7 @@ def fit_in_memory(parts: Sequence[TokenCounts]) -> bool:
 
 
 def limit_memory_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
-    """Return the counts after `limit_memory`, which share tokens if all fit."""
+    """Return counts after `limit_memory`, sharing tokens if all fit."""
     all_fit = fit_in_memory(parts) and all(part._fits_in_memory() for part in parts)
     if not all_fit or not any(part._has_grown() for part in parts):
         return [part.limit_memory(folder) for part in parts]
@@ -402,7 +402,7 @@ def _drop_unused(tokens: pa.Array, counts: np.ndarray, min_fraction: float = 1.0
 
 
 def _sum_chunks(chunks: Sequence[Entries]) -> Entries:
-    """Return the distinct tokens of chunks, with the sum of their counts."""
+    """Return distinct tokens of chunks, and summed counts."""
     tokens, codes = _encode_arrays([tokens for tokens, _ in chunks])
     return _drop_unused(tokens, _sum_by_code(codes, np.concatenate([counts for _, counts in chunks]), len(tokens)))
 
@@ -417,7 +417,7 @@ def _encode_parts(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np
 
 
 def _encode_arrays(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
-    """Return the distinct tokens of arrays, and the code of each token."""
+    """Return distinct tokens of arrays, and a code per token."""
     shared = {id(array): array for array in arrays}
     encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
     codes = np.concatenate([np.zeros(0, np.int32), *(plain_values(chunk.indices) for chunk in encoded)])

@@ -150,7 +150,7 @@ class BatchBuilder:
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int, arrays: ReusedArrays
     ) -> Iterator[tuple[Any, RowTally]]:
-        """Yield the batches of a window, each with the tally of its rows.
+        """Yield the batches of a window, each with its tally.
 
         `tensors` are the arrays of the window; large outputs are expanded into `arrays`.
         """

@@ -564,7 +564,7 @@ class Loader(RecordedIterator):
             self._go_to(epoch + 1)
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
-        """Raise ConfigError for a state of another split, version or packing."""
+        """Raise ConfigError for another split, version or packing."""
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest) == (version, self._digest) and state["split"] != self.split.name:
             raise ConfigError(

@@ -138,7 +138,7 @@ class Medium:
     def find_rows(
         self, blocks: Sequence[MediaRows], block_indices: Integers, indices: Integers
     ) -> list[np.ndarray] | None:
-        """Return views of the rows; None if a block is not decoded completely."""
+        """Return views of rows; None if a block is not all decoded."""
         arrays = [media.decoded for media in blocks if media.decoded is not None]
         if len(arrays) < len(blocks):
             return None

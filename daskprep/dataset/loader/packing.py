@@ -91,7 +91,7 @@ class Joiner:
         self._pending += len(tokens) - skipped
 
     def _join_pending(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return and clear all pending tokens and position ids, at least one."""
+        """Return and clear pending tokens and position ids."""
         tokens = np.concatenate([chunk for chunk, _ in self._chunks])
         positions = np.concatenate([chunk for _, chunk in self._chunks])
         self._chunks.clear()

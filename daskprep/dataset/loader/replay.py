@@ -149,7 +149,7 @@ class RecordedIterator(BatchIterator):
         return {} if (run := self._recorded_run()) is None else {"run": run}
 
     def _recorded_run(self) -> list[Part] | None:
-        """Return the parts of the run until now; None if they are not recorded."""
+        """Return the parts of the run; None if not recorded."""
         first, stop = self._start["rows"][0], self._rows_yielded
         if self._run is None or get_worker_info() is not None:
             return None

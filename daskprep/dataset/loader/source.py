@@ -60,7 +60,7 @@ class ResidentBlock:
         self._is_loaded = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
-        """Submit the jobs as tasks, and forget them; `wait` raises their errors."""
+        """Submit and forget the jobs; `wait` raises their errors."""
         # Jobs refer to this block: keeping them would be a reference cycle, which only the garbage collector frees.
         first, *others = [*self.read_jobs.values(), *(rows.load for rows in self.media.values())] or [lambda: None]
         tasks, self.jobs, self.read_jobs = [[*self.jobs, first], *([job] for job in others)], [], {}
@@ -243,7 +243,7 @@ class FileBlocks:
         self._pool = self._make_pool(blocks)
 
     def close(self) -> None:
-        """Free all slots, and put the buffers back for later iterations."""
+        """Free all slots; later iterations reuse the buffers."""
         self._pool.free = list(range(self._pool.slots))
         self._buffers.put_back(self._pool_shape, self._pool)
         self._buffers.put_back(self._tables.names, self._tables)

@@ -56,7 +56,7 @@ def demo(folder: Path | None) -> None:
 
 
 def _run_demo(folder: Path) -> None:
-    """Write a file and a dataset into `folder`, and print each command."""
+    """Write a file and a dataset to `folder`; print commands."""
     from daskprep.extensions.cli.row_files import decode_tables, write_rows
     from daskprep.storage import Folder
 
@@ -81,7 +81,7 @@ def _run_demo(folder: Path) -> None:
 
 
 def _make_rows() -> str:
-    """Return 600 rows with missing cells as CSV, the same in each call."""
+    """Return the same 600 rows as CSV, with missing cells."""
     generator = random.Random(0)  # noqa: S311 made-up rows are no secret
     lines = ["price,city,review,listed,sold"]
     for _ in range(_ROWS):

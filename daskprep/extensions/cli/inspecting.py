@@ -121,7 +121,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _describe_feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
-    """Return type, column, outputs, counts and learned values of a feature."""
+    """Return a feature's type, column, outputs, counts, state."""
     from daskprep.features import Learned
     from daskprep.features.base import all_outputs, rows_seen
 
@@ -211,7 +211,7 @@ def check(
 
 
 def _open_preprocessor(state: str) -> dp.Preprocessor:
-    """Load the Preprocessor of a dataset folder, or else of a saved file."""
+    """Load the Preprocessor of a dataset, or of a saved file."""
     is_dataset = "://" not in state and Path(state).is_dir()
     return dp.Preprocessor.from_dataset(state) if is_dataset else dp.Preprocessor.load(state)
 

@@ -29,7 +29,7 @@ RowFormat = Literal["csv", "json", "parquet"]
 
 
 def decode_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
-    """Yield decoded rows block by block; without rows, one empty table."""
+    """Yield decoded rows by block; without rows, one empty table."""
     names = _select_features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):

@@ -292,7 +292,7 @@ def _other_facts(cells: pa.Array) -> ColumnFacts:
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
-    """Return the facts of used values, and of a declared order of texts."""
+    """Return facts of used values and a declared order."""
     counts = np.bincount(cells.indices.to_numpy(), minlength=len(cells.dictionary))
     used = np.flatnonzero(counts)
     values, counts = cells.dictionary.take(pa.array(used)), counts[used]

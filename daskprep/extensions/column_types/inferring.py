@@ -265,7 +265,7 @@ def propose_second(
 
 
 def _free_name(name: str, taken: Container[str]) -> str:
-    """Return the name, or the first of name_2, name_3 … that is not taken."""
+    """Return the name, or the first free one of name_2, name_3."""
     names = (f"{name}_{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], names) if one not in taken)
 

@@ -236,7 +236,7 @@ def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
-    """Raise MediaError beyond `max_seconds`, or for a rate out of range."""
+    """Raise MediaError beyond `max_seconds`, or for a bad rate."""
     _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
         seconds, limit = (f"{one:,.0f}" if one >= 10 else f"{one:.3g}" for one in (frames / rate, recipe.max_seconds))
@@ -270,7 +270,7 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 
 def matches_wav_file(path: str, wav: bytes) -> bool:
-    """Return whether an audio file has the rate and samples of a WAV file."""
+    """Return whether a file has the rate and samples of a WAV."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
     require_safe("libsndfile")
@@ -369,7 +369,7 @@ def _convert_to_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def _average_channels(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the mean of the columns of samples; of one channel, a view."""
+    """Return the mean of the columns; a view of a single one."""
     if samples.shape[1] == 1:
         return samples[:, 0]
     # Channel by channel, which is many times as fast as a reduction along a short axis.

@@ -110,7 +110,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return copied
 
     def _bound_image(self) -> Image:
-        """Return the Image that regions move with; ConfigError if not bound."""
+        """Return the Image that regions are in, or raise ConfigError."""
         if self._image is None:
             raise ConfigError(
                 f"{type(self).__name__} moves with the images of another column: use it in a Preprocessor with an Image"
@@ -162,7 +162,7 @@ class _Regions(Feature[RegionCounts, LearnedRegions]):
         return RegionCounts(lengths=Lengths.of(lengths), turned=turned)
 
     def learn(self, summary: RegionCounts) -> LearnedRegions:
-        """Return the most regions of a row, at least 1, and the image's size."""
+        """Learn the most regions of a row, from 1, and image size."""
         image = self._bound_image()
         return LearnedRegions(
             size=max(1, summary.lengths.max),

@@ -128,7 +128,7 @@ def parse_gpu_jpeg(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
 
 
 def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
-    """Return an image file whose shorter side has at most `side` pixels.
+    """Return an image file with a shorter side up to `side`.
 
     `side` None: the size is kept. `quality` is for JPEG; None: 95 for JPEG files, and other formats become PNG. The
     file is returned unchanged if it is small enough and `quality` is None, otherwise without EXIF data.

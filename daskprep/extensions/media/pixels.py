@@ -245,7 +245,7 @@ def encode_png(image: Array | Image.Image) -> bytes:
 
 
 def find_source_file(image: Image.Image) -> str | None:
-    """Return the path of the unchanged file of an image; None without one."""
+    """Return the path of an image's unchanged file, or None."""
     from PIL import Image, ImageFile  # noqa: PLC0415 as above
 
     if not isinstance(image, ImageFile.ImageFile) or not isinstance(image.filename, str):
@@ -276,7 +276,7 @@ def find_class_colours(images: Iterable[Pixels], max_colours: int = 128) -> Pixe
 
 
 def map_to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
-    """Return class ids of a mask as uint8, and the number of unknown pixels.
+    """Return class ids as uint8, and the number of unknown pixels.
 
     `colours` is the result of `find_class_colours`: class k has the color `colours[k]`. Others are unknown and become
     class 0. With `two_levels`, channels are first rounded to 0 and 255. MediaError for other channels.

@@ -85,7 +85,7 @@ def _compute_with_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]
 
 
 def _make_librosa_filters(recipe: AudioRecipe) -> Any:
-    """Return librosa's mel filters (bands, bins), of the recipe's options."""
+    """Return librosa's mel filters (bands, bins) of a recipe."""
     import librosa  # noqa: PLC0415 as above
 
     options = dict(recipe.librosa_options)

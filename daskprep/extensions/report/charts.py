@@ -108,7 +108,7 @@ def nice_ticks(low: float, high: float, *, integers_only: bool = False) -> list[
 
 
 def make_formatter(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bool]:
-    """Return a function that formats numbers, and whether all are integers."""
+    """Return a formatter of numbers; True if all are integers."""
     all_values = np.concatenate([[], *values])
     low, high = (float(all_values.min()), float(all_values.max())) if len(all_values) else (0.0, 0.0)
     spread = max(high, 0) - min(low, 0)

@@ -234,7 +234,7 @@ class RowSample:
         self.equal = self.equal + window_sample[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return sampled encoded rows; missing numbers become the minimum - 1."""
+        """Return sampled encoded rows; NaN becomes minimum - 1."""
         types = {
             one.output.name: np.float64 if one.feature.semantic_type == "numbers" else np.int64 for one in self.columns
         }
@@ -268,7 +268,7 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def score_predictors(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
-    """Return by column and target how well one predicts the other, 0 to 1."""
+    """Return scores 0 to 1 of predictors, by column and target."""
     groups = {str(name): _group_values(rows[name]) for name in rows}
     # Rows with equal numbers are put in random order, because the source may be sorted by class.
     ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
@@ -327,7 +327,7 @@ def _group_values(values: pd.Series) -> np.ndarray:
 
 
 def _cramers_v(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Cramér's V of two columns of ids, corrected for chance, 0 to 1."""
+    """Return Cramér's V of ids, corrected for chance, 0 to 1."""
     width = int(second.max()) + 1
     crossed = np.bincount(first * width + second, minlength=(int(first.max()) + 1) * width).reshape(-1, width)
     crossed = crossed[crossed.any(axis=1)][:, crossed.any(axis=0)].astype(np.float64)
@@ -513,7 +513,7 @@ def _suggest_normalization(numbers: Quantiles) -> str | None:
 
 
 def _tail_ratio(ends: np.ndarray) -> float:
-    """Return the longer tail over the shorter; inf for one tail, 0 for none."""
+    """Return longer tail / shorter; inf for one tail, 0 for none."""
     shorter, longer = sorted(np.diff(ends).tolist())
     return float(longer / shorter) if shorter else math.inf if longer else 0.0
 

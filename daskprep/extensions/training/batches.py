@@ -69,7 +69,7 @@ class Batches:
         self._begin(0)
 
     def _begin(self, yielded: int) -> None:
-        """Start to count an iteration after `yielded` batches; drop snapshots."""
+        """Start to count after `yielded` batches; drop snapshots."""
         # Batches that this iteration has yielded: in all, and since it started or resumed.
         self._yielded, self._yielded_since_resume = yielded, 0
         self._is_over = False
@@ -115,7 +115,7 @@ class Batches:
             self._is_over = True  # group processors may drop the last batches, so that `_yielded` does not show the end
 
     def _take_snapshot(self) -> _Snapshot:
-        """Return a copy of the present state, and the batches consumed by now."""
+        """Return a copy of the state, and batches consumed by now."""
         state: dict[str, Any] = {"source": self.source.state_dict()}
         if self._limit is not None:
             state["given"] = self._yielded

@@ -145,7 +145,7 @@ def resolve(option: str, value: Any, allowed: Iterable[str]) -> Callable[..., An
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
-    """Raise ConfigError unless a name is allowed, or in an allowed package."""
+    """Raise ConfigError unless a name or its package is allowed."""
     check_function_name(option, name)
     if not any(name.startswith(prefix) if prefix.endswith(".") else name == prefix for prefix in allowed):
         raise ConfigError(

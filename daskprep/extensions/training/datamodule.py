@@ -199,7 +199,7 @@ class DataModule:
             self._state = None
 
     def _open(self, role: str, name: str, manager: Manager) -> Batches:
-        """Return the batches of a manager; errors name the manager in a note."""
+        """Return a manager's batches; errors have a note on it."""
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _add_error_note(role, name):
@@ -253,7 +253,7 @@ class DataModule:
         return next(iter(self._opened_batches("train").values()))
 
     def _opened_batches(self, role: str) -> dict[str, Batches]:
-        """Return the batches of a role by name; ConfigError before `setup`."""
+        """Return a role's batches by name; ConfigError before `setup`."""
         if role not in self._opened:
             stages = " or ".join(f'setup("{stage}")' for stage in STAGES_BY_ROLE[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
@@ -295,7 +295,7 @@ class DataModule:
 
 
 def _remove_columns(names: tuple[str, ...], batch: Any) -> Any:
-    """Return a batch without some columns; ConfigError if it lacks one."""
+    """Return a batch without columns; ConfigError if absent."""
     if isinstance(batch, tuple):
         return (_remove_columns(names, batch[0]), *batch[1:])
     for name in names:

@@ -91,7 +91,7 @@ class Examples:
             self._go_to(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position as JSON values, in rows yielded on all ranks."""
+        """Return the position as JSON, in rows over all ranks."""
         return {
             "format": _FORMAT,
             "epoch": self.epoch,
@@ -196,7 +196,7 @@ class PreparedData:
         return _check_result(data, data()) if result is None else result
 
     def _call_once(self, function: Callable[[], Any]) -> Any:
-        """Return the result of a function; None if each rank must call it."""
+        """Return a function's result; None if each rank calls it."""
         # Each access to a bound method creates a new object, with another id.
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
@@ -238,7 +238,7 @@ def _rank_parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def _check_result(function: Callable[..., Any], result: Any) -> Any:
-    """Return a result that is a dataset or examples, or raise ConfigError."""
+    """Return a dataset or examples, or raise ConfigError."""
     if not is_encoded(result):
         check_examples(result, f"data: {function!r} returned ")
     return result

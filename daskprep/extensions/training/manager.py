@@ -50,7 +50,7 @@ def parse_stage(name: str) -> str:
 
 
 def _normalize(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
-    """Return the name used here for a role or stage; ConfigError if unknown."""
+    """Return our name of a role or stage; ConfigError for others."""
     text = str(getattr(name, "value", name))  # stages of Lightning are enum members
     name_in_package = spellings.get(text, text)
     if name_in_package not in options:
@@ -186,7 +186,7 @@ class Manager:
         return self._make_loader(self._select_split(role, data), role, ranks, overfit=overfit)
 
     def _make_examples(self, data: Any, role: str, ranks: Ranks, *, overfit: bool) -> Examples:
-        """Return Examples of other data; ConfigError for options of datasets."""
+        """Return Examples; ConfigError for options of datasets."""
         options = dict(self.options)
         seed, shuffle = options.pop("seed", 0), options.pop("shuffle", role == "train" and is_indexable(data))
         # Only training needs equal shares of ranks: its gradients are averaged with equal weights.

@@ -54,7 +54,7 @@ def optimize_frame(frame: Any) -> Any:
 
 
 def find_upstream_tasks(graph: Mapping[Any, Any], key: Any) -> set[Any]:
-    """Return the keys of all tasks that the value of `key` depends on."""
+    """Return the keys of all tasks that `key` depends on."""
     nodes, _ = cull(graph, [key])
     return {task_key for task_key, node in nodes.items() if istask(node)}
 
@@ -69,7 +69,7 @@ def chosen_scheduler() -> Scheduler:
 
 
 def find_executor(get: Scheduler) -> tuple[Executor, int] | None:
-    """Return the executor that Dask uses and its concurrent tasks, or None."""
+    """Return Dask's executor and its number of tasks, or None."""
     if not isinstance(get, functools.partial):
         return None
     if get.func is get_async:
@@ -102,7 +102,7 @@ def call_workers(client: Any, function: Callable[..., Any], *arguments: Any, sec
 
 @contextmanager
 def secede_while_waiting() -> Iterator[None]:
-    """Release the thread of a worker's task while the task waits for others."""
+    """Release a worker's thread while its task waits for others."""
     distributed = sys.modules["distributed"]
     try:
         distributed.secede()

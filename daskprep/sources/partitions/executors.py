@@ -169,7 +169,7 @@ class ClusterExecutor(PartitionExecutor):
         return max(1, sum(threads.values()))
 
     def submit(self, request: PartitionRequest) -> Future[Any]:
-        """Submit a partition; return a future of its result in this process."""
+        """Submit a partition; return a future of its result here."""
         outer: Future[Any] = Future()
         keys, layer = self._layer(request)
         futures = self._get(layer, keys, priority=-request.sequence_number)
@@ -179,7 +179,7 @@ class ClusterExecutor(PartitionExecutor):
         return outer
 
     def _layer(self, request: PartitionRequest) -> tuple[list[Any], Layer]:
-        """Return the keys of the futures to keep, and the graph of a partition."""
+        """Return keys of futures to keep, and a partition's graph."""
         job, work, key = self.job, self.job.work, self._key(request)
         layer: Layer = {}
         run: Callable[..., Any] = run_on_fragment

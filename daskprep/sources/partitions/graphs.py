@@ -59,7 +59,7 @@ class Work:
     arguments: Arguments
 
     def run_on(self, partition: int) -> Any:
-        """Return the result for a partition, which is read in this process."""
+        """Return the result for a partition, read in this process."""
         assert not isinstance(self.arguments, LazyArguments)
         table = self.source._read(partition, self.columns)
         return self.function(self.shared, self.arguments[partition], table)

@@ -89,7 +89,7 @@ def run_tasks(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Return ``function(shared, argument)`` for every argument, in order."""
+    """Return ``function(shared, argument)`` by argument, in order."""
     if not arguments:
         return []
     layer = Layer()
@@ -226,7 +226,7 @@ class _UntokenizedLayer(UserDict[Any, Any]):
 
 
 def _grouped_layer(work: Work, name: str, gather: Gather, checkpoint: Checkpoint | None) -> tuple[Layer, list[Any]]:
-    """Return a graph of tasks for several partitions, and its keys."""
+    """Return a graph of tasks of several partitions, and keys."""
     if work.source.is_dask:
         shared = (gather, work.function, work.shared)
         return partition_layer(replace(work, function=_gather_partition, shared=shared), name)

@@ -64,7 +64,7 @@ class LocalWorkers:
         self._cleanup = ExitStack()
 
     def __enter__(self) -> Client | None:
-        """Start the processes, and return their Client; log messages are hidden."""
+        """Start processes, return their Client, and hide log messages."""
         try:
             with ExitStack() as starting:
                 # Messages about the end of a cluster are of no use: errors of tasks are raised.

@@ -197,7 +197,7 @@ def _call_all_workers(client: Any, function: Callable[..., Any], *arguments: Any
 
 
 def _is_removed(client: Any, address: str) -> bool:
-    """Return whether the scheduler notices that a worker has ended."""
+    """Return whether the scheduler notices that a worker ended."""
     for _ in range(_REMOVAL_ATTEMPTS):
         if address not in client.nthreads():
             return True
@@ -261,7 +261,7 @@ def explain_worker_errors(kinds: tuple[type[Exception], ...] = (Exception,)) -> 
 
 
 def is_in_process() -> bool:
-    """Return whether this process runs the tasks, on its own threads."""
+    """Return whether threads of this process run the tasks."""
     get = _scheduler()
     return _client(get) is None and get is not dask.multiprocessing.get and worker_threads()[0] == 1
 

@@ -122,7 +122,7 @@ class KFold(_FoldSplitter):
             raise ConfigError("KFold: time cannot be combined with stratify or group: leave out time, or these two.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        """Count groups, classes, times or rows, by which folds are made."""
+        """Count groups, classes, times or rows, which make folds."""
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -134,7 +134,7 @@ class KFold(_FoldSplitter):
         return assignments if self.fold is None else [HeldOutFold(folds, self.fold) for folds in assignments]
 
     def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
-        """Return the assignment of rows to `k` folds for each partition."""
+        """Return the assignment of rows to `k` folds by partition."""
         if self.group is not None:
             group_units = GroupUnits.of(censuses, self.stratify)
             self._check_enough(group_units.units.size, f'groups of column "{self.group}"')

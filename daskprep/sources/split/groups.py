@@ -75,7 +75,7 @@ class GroupSplit(Splitter):
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
     def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
-        """Return the plan; ColumnError if no group is left to train on."""
+        """Return the plan; ColumnError without a group to train on."""
         group_units = GroupUnits.of(censuses, self.stratify)
         unit_splits = group_units.assign_units(self._shares())
         if unit_splits.size and TRAIN not in unit_splits:
@@ -197,7 +197,7 @@ class GroupAssignment:
     unit_splits: NDArray[np.uint8]  # of each unit
 
     def assign(self, table: pa.Table, keep: Mask | None) -> SplitArray:
-        """Return the split of each row's group; ColumnError for unknown groups."""
+        """Return each row's split; ColumnError for an unknown group."""
         codes, names = encode_classes(table, self.column)
         units = pa.array(_hashes(names, self.key) >> self.shift)
         unit_index = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()

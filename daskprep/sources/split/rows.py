@@ -105,7 +105,7 @@ class RandomAssignment:
 
 
 def assign_ranks(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
-    """Return the assignment of each partition, by its number of kept rows."""
+    """Return each partition's assignment, by its kept rows."""
     first = list(accumulate(rows, initial=0))
     return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
 

@@ -88,7 +88,7 @@ class TimeSplitter(Splitter):
         self._nanoseconds("gap")
 
     def _nanoseconds(self, parameter: str) -> int:
-        """Return a duration in nanoseconds, 0 for None; ConfigError below 0."""
+        """Return a duration in ns, 0 for None; ConfigError below 0."""
         gap = getattr(self, parameter)
         with suppress(TypeError, ValueError):
             # pandas reads a number without a unit as nanoseconds.
@@ -99,7 +99,7 @@ class TimeSplitter(Splitter):
         raise self._error(parameter, "a duration that is not negative, or None", 'For example, use "7 days".')
 
     def _parameters(self) -> dict[str, Any]:
-        """Return the parameters as JSON values, with durations as text."""
+        """Return parameters as JSON values, durations as text."""
         parameters = super()._parameters()
         if self.divide_times:
             del parameters["divide_times"]
