@@ -25,7 +25,7 @@ class Key(Feature[Summary, Learned]):
     """The key of each row as an integer: the feature that ``Preprocessor(keys=)`` adds.
 
     Whole numbers from 0 to 10**18 - 1 are stored unchanged, missing cells as -1, and other values as the hash of
-    their text, which is negative. So 17, 17.0 and "17" are one key.
+    their text, which is negative. So 17, 17.0 and "17" are one key, and the text "17.0" of a CSV file is another.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ def check_onnx(prep: dp.Preprocessor, frame: pd.DataFrame, path: Path) -> None:
     """Check that onnxruntime returns what encode returns, for the features that the export does not refuse."""
     import onnxruntime
 
-    names = [name for name in prep.features_ if name not in prep.targets_ and name != prep.weight]
+    names = [name for name in prep.features_ if name not in (prep.weight, *prep.keys, *prep.targets_)]
     kept = []
     for name in names:
         TALLY.calls["to_onnx"] += 1

@@ -28,7 +28,7 @@ from daskprep.errors import (
     WorkerError,
 )
 from daskprep.storage.manifest import APPENDED, MANIFEST
-from tests.laws.tables import KEY
+from tests.laws.tables import KEY, KEYS
 
 Arrays = Mapping[str, np.ndarray]
 Content = Mapping[str, Arrays]
@@ -185,6 +185,7 @@ def check_batches(batches: Sequence[Mapping[str, Any]], rows: Arrays, law: str) 
     for batch in batches:
         own = [int(key) for key in np.asarray(batch[KEY]).tolist()]
         check("batches have only rows of the split", set(own) <= places.keys(), own)
+        check("batches have no keys", not batch.keys() & set(KEYS), list(batch))
         names = [name for name in batch if name in rows and name != "row_id"]
         at = [places[key] for key in own]
         equal(law, {name: np.asarray(batch[name]) for name in names}, {name: rows[name][at] for name in names})

@@ -197,9 +197,8 @@ class Programs(FittingPrograms):
         own = clone(stored.prep)
         features = {
             **stored.prep.features,
-            **{n: f for n, f in prep.features_.items() if n not in stored.prep.features},
+            **{n: f for n, f in prep.features_.items() if n not in ("weight", *prep.keys, *stored.prep.features)},
         }
-        features.pop("weight", None)
         own.set_params(features={**features, **added})
         written = TALLY.attempt(
             "write with an added feature",
@@ -243,20 +242,52 @@ class Programs(FittingPrograms):
                 self.delete_of_part(stored, number, rows, data)
 
     def delete_of_part(self, stored: Stored, number: int, rows: list[int], data: st.DataObject) -> None:
+        self.hide(stored, {number: set(rows)}, {"rows": rows, "part": number}, data)
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def delete_where(self, data: st.DataObject) -> None:
+        """Delete the rows of all parts or one that have cells of random rows, as keys or by a function."""
+        stored = self.choose(data)
+        deleted = map(frozenset, stored.deleted)
+        left = {
+            number: {int(row) for arrays in part.without(own).values() for row in arrays["row_id"]}
+            for number, (part, own) in enumerate(zip(stored.parts, deleted, strict=True))
+        }
+        present = [(number, row) for number, rows in left.items() for row in sorted(rows)]
+        if not present:
+            return
+        chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, max_size=6, unique=True), "rows")
+        names = data.draw(st.lists(st.sampled_from([KEY, *stored.own_prep().keys]), min_size=1, unique=True), "keys")
+        where: Any = {name: [stored.parts[number].frame[name][row] for number, row in chosen] for name in names}
+        part = data.draw(st.sampled_from([None, None, chosen[0][0]]), "part")
+        rows = {
+            number: {row for row in own if all(stored.parts[number].frame[name][row] in where[name] for name in names)}
+            for number, own in left.items()
+            if part in (None, number)
+        }
+        if names == [KEY] and data.draw(st.booleans(), "function"):
+            cells = where[KEY]
+            where = lambda frame: frame[KEY].isin(cells)  # noqa: E731
+        self.hide(stored, rows, {"where": where, "part": part}, data)
+
+    def hide(self, stored: Stored, rows: dict[int, set[int]], options: dict[str, Any], data: st.DataObject) -> None:
+        """Call `delete` with options that are for these rows by part, and check what is left."""
         before = stored.expected()
         if data.draw(st.integers(0, 3), "kill") == 3:
-            self.kill(data, lambda: stored.open().delete(rows, part=number))
+            self.kill(data, lambda: stored.open().delete(**options))
             found = stored.open()
             if sum(map(len, found.splits.values())) == sum(len(one[KEY]) for one in before.values()):
                 check_content(found, before)
-        dataset = TALLY.attempt("delete", lambda: stored.open().delete(rows, part=number))
-        self.step("delete")
+        name = "delete where" if "where" in options else "delete"
+        dataset = TALLY.attempt(name, lambda: stored.open().delete(**options))
+        self.step(name)
         if dataset is REFUSED:
             return
-        stored.deleted[number] |= set(rows)
+        for number, own in rows.items():
+            stored.deleted[number] |= own
+            stored.unpurged |= {stored.parts[number].frame["id"][row] for row in own}
         stored.add_version()
-        part = stored.parts[number]
-        stored.unpurged |= {part.frame["id"][row] for row in rows}
         check_content(dataset, stored.expected(), data.draw(st.integers(0, 5), "reader"))
         check_content(stored.open(), stored.expected())
 

@@ -151,6 +151,10 @@ def check_written(prep: dp.Preprocessor, frame: pd.DataFrame, dataset: Dataset, 
     for name, arrays in itertools.product(prep.targets_, content.values()):
         labels = prep.decode({name: arrays[name]})[name].tolist()
         check("no label is invented", labels == frame[name].iloc[arrays["row_id"]].tolist(), labels)
+    for name, arrays in itertools.product(prep.keys, content.values()):
+        pairs = {*zip(arrays[name].tolist(), frame[name].iloc[arrays["row_id"]], strict=True)}
+        both = [set(one) for one in zip(*pairs, strict=True)]
+        check("values have a key each", all(len(one) == len(pairs) for one in both), pairs)
     if rejected:
         check("rows are only rejected for a reason", any(map(may_drop_rows, prep.features_.values())), rejected)
     if given is not None:

@@ -24,6 +24,8 @@ import daskprep as dp
 
 KEY = "key"
 """Column and output with another number in each row of a program, by which laws recognize rows."""
+KEYS = ("group", "goal")
+"""Columns that are keys of some Preprocessors."""
 CARRIERS = ("pandas", "dask", "arrow", "parquet", "csv")
 
 
@@ -175,7 +177,7 @@ class Table:
             "group": random.choice(["g1", "g2", "g3", "g4", "g5"], count),
             "time": pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(0, 40, count), "D"),
             "weight": random.choice([0.5, 1.0, 2.0], count),
-            "goal": random.choice([0.0, 1.0], count),
+            "goal": random.choice([0, 1], count),
             "split": random.choice(["train", "validation", "test"], count, p=[0.6, 0.2, 0.2]),
             "label": column(self.labels, random, count),
         }
@@ -237,6 +239,7 @@ def options_of(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, dp.Feature]]:
         "split": draw(st.sampled_from(sorted(SPLITS)).flatmap(SPLITS.__getitem__)),
         "balance": draw(BALANCES),
         "weight": draw(st.sampled_from([None, "weight"])),
+        "keys": draw(st.lists(st.sampled_from(KEYS), unique=True)),
         "sample": draw(st.sampled_from([None, None, None, None, 0.7, 9])),
         "fit_on": draw(st.sampled_from(["train", "train", "train", "all"])),
     }
