@@ -1,7 +1,9 @@
-"""Feature type for time series: a list of numbers in every cell, or windows over a column of numbers."""
+"""Feature type for time series: a list of numbers in every cell, or windows over numbers, vectors or dates."""
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,15 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.columns.display import format_count
-from daskprep.columns.kernels import float_values, list_offsets, pad, valid_mask
+from daskprep.columns.kernels import float_values, list_offsets, make_list_array, pad, valid_mask
 from daskprep.columns.summaries import Lengths, Moments, Range, Summary
-from daskprep.errors import ConfigError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, Loss, fills_with_one_value
 from daskprep.features.cells import as_numbers
+from daskprep.features.date import Date, LearnedDate
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import NeighbourImputer, neighbour_strategy
 from daskprep.features.padding import Padding
-from daskprep.features.vector import any_in_row, matrix_to_lists, parse_number_lists
+from daskprep.features.vector import LearnedVector, Vector, any_in_row, matrix_to_lists, parse_number_lists
 from daskprep.features.windows import (
     Reach,
     SortedRows,
@@ -32,10 +35,17 @@ from daskprep.features.windows import (
     replace_values,
 )
 from daskprep.rows.normalization import MAX_FLOAT32, NORMALIZATIONS
-from daskprep.rows.series import MAX_PAST, SEPARATORS, TimeseriesParameters, TimeseriesValues
+from daskprep.rows.series import (
+    MAX_PAST,
+    SEPARATORS,
+    TimeseriesParameters,
+    TimeseriesValues,
+    component_names,
+    normalize,
+)
 
-# Windows: NaN represents a missing number, and `HIDDEN` a number of another split: it fills no missing number, and
-# becomes NaN in a window.
+# Windows: a row has a list of numbers, one for each component of a vector or date. They are NaN in a missing row, and
+# `HIDDEN` in a row of another split: it fills no missing row, and becomes NaN in a window.
 HIDDEN = float("inf")
 _MIN_AUTO = 256  # limit with timeseries_length_limit="auto"
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
@@ -43,12 +53,25 @@ _CHUNK_VALUES = 1 << 22  # in memory at a time
 
 
 @dataclass(frozen=True)
+class ComponentSummary(Summary):
+    """Moments and range of numbers."""
+
+    moments: Moments
+    range: Range
+
+
+@dataclass(frozen=True)
 class SeriesSummary(Summary):
-    """Lengths of series, or for windows with a normalization, the moments and the range of numbers."""
+    """Lengths of series, or for windows with a normalization, the numbers of each component."""
 
     lengths: Lengths = field(default_factory=Lengths)
-    moments: Moments = field(default_factory=Moments)
-    range: Range = field(default_factory=Range)
+    components: tuple[ComponentSummary, ...] = ()
+
+    def __add__(self, other: SeriesSummary) -> SeriesSummary:
+        return SeriesSummary(self.lengths + other.lengths, tuple(map(operator.add, self.components, other.components)))
+
+    def __mul__(self, times: int) -> SeriesSummary:
+        return SeriesSummary(self.lengths * times, tuple(one * times for one in self.components))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +85,8 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
 
     A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
     series become `padding_value`. A value with other text or an infinite number cannot be read. With `window_size` or
-    `horizon`, each value is one number, and an encoded row has the numbers around it, across partitions.
+    `horizon`, each value is one number, and an encoded row has the numbers around it, across partitions. With
+    `vector_size`, `parts` or `cyclic`, each value is a vector or a date, and a step of a window has several numbers.
 
     Parameters
     ----------
@@ -99,6 +123,13 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         since then, or without `time` the number of rows. Without a number, all but "count" are NaN.
     normalization : {"zscore", "minmax", "log1p"} or None
         As for `Number`, learned from the numbers of training rows. Predictions and `decode` have the original units.
+        Each number of vectors and dates has its own scale.
+    vector_size : int or None
+        Windows of vectors with this number of numbers, as `Vector` reads them; others cannot be read.
+    parts : list of str or None
+        Windows of dates: parts of each date, as `Date` has them.
+    cyclic : list of str, mapping of str to int, or None
+        Windows of dates: parts as sine and cosine, as `Date` has them.
     across_splits : bool or "auto"
         Whether windows in datasets and streams also take numbers from rows of other splits. If not, these are padding.
         "auto": a `window_size` takes numbers of earlier splits (train, validation, test), a `horizon` of no other.
@@ -128,6 +159,10 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
            [nan,  1.,  2.],
            [ 1.,  2.,  3.],
            [ 2.,  3.,  4.]], dtype=float32)
+    >>> points = Timeseries(window_size=2, vector_size=2).fit(pd.DataFrame({"at": ["0 1", "2 3"]}))
+    >>> points.transform(pd.DataFrame({"at": ["0 1", "2 3"]}))
+    array([[nan, nan,  0.,  1.],
+           [ 0.,  1.,  2.,  3.]], dtype=float32)
     """
 
     _loss_remedies: ClassVar[Mapping[Loss, str]] = {
@@ -143,6 +178,8 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         if self.padding_value is not None and not abs(self.padding_value) <= MAX_FLOAT32:
             raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is not a finite float32")
         self._check_windows()
+        if self._dates is not None:
+            self._dates.check()
         if self.step is not None:
             _micros(self, "step")
         if self.fill_value is not None:
@@ -164,6 +201,10 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
             ("time", "a window_size, a horizon or lags", self.is_windowed),
             ("normalization", "a window_size, a horizon or lags", self.is_windowed),
             ("step", "a column in time, and a number of steps as window_size", self.time and not self._span),
+            ("vector_size", "a window_size, a horizon or lags", self.is_windowed),
+            ("parts", "a window_size, a horizon or lags", self.is_windowed),
+            ("cyclic", "a window_size, a horizon or lags", self.is_windowed),
+            ("vector_size", "vectors, and parts and cyclic need dates: leave out one", self._dates is None),
             ("shift", "a window_size", self.window_size),
             ("lags", "a number as window_size, and no horizon", not (self._span or self.horizon)),
             ("statistics", "a window_size", self.window_size),
@@ -175,13 +216,13 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
                 f"Timeseries: window_size={self.window_size!r} needs a column in time, and statistics: for a number "
                 'each day, use step="1D" and a number as window_size'
             )
-        if self._of_times and (self.statistics or self.normalization):
+        if self._of_times and (self.statistics or self.normalization or self.vector_size):
             raise ConfigError(
-                f'Timeseries: windows of the times of "{self.time}" have seconds: leave out statistics and '
-                'normalization, or use the statistic "since" of another column'
+                f'Timeseries: windows of the times of "{self.time}" have seconds: leave out statistics, '
+                'normalization and vector_size, or use the statistic "since" of another column'
             )
-        if self._steps > _MAX_WINDOW:
-            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {self._steps:,}")
+        if (numbers := self._steps * self._components) > _MAX_WINDOW:
+            raise ConfigError(f"Timeseries: a window has {_MAX_WINDOW:,} numbers at most, not {numbers:,}")
 
     @property
     def _span(self) -> bool:
@@ -191,7 +232,18 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
     @property
     def _of_times(self) -> bool:
         """Whether windows have the seconds between their rows and the row."""
-        return self.time is not None and self.column == self.time
+        return self.time is not None and self.column == self.time and self._dates is None
+
+    @property
+    def _dates(self) -> Date | None:
+        """The feature of dates whose parts windows have."""
+        return None if self.parts is None and self.cyclic is None else Date(parts=self.parts, cyclic=self.cyclic)
+
+    @property
+    def _components(self) -> int:
+        """The number of numbers that a row has in windows."""
+        names = component_names(vars(self))
+        return 1 if names is None else len(names)
 
     @property
     def _steps(self) -> int:
@@ -208,9 +260,11 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         return self.horizon or self.window_size
 
     def tabulated_names(self, name: str, learned: LearnedTimeseries) -> list[str]:
-        """Return the names of the columns in tables: of lags and statistics, or numbers from 0."""
+        """Return the names of the columns in tables: of lags and statistics, or numbers from 0; then of components."""
         own = [*(f"lag_{lag}" for lag in self.lags or ()), *(self.statistics or ())]
-        return [f"{name}_{one}" for one in own or range(learned.max_timeseries_length)]
+        steps = [f"{name}_{one}" for one in own or range(learned.max_timeseries_length)]
+        components = component_names(vars(self))
+        return steps if components is None else [f"{step}_{one}" for step in steps for one in components]
 
     @property
     def _counts_steps(self) -> bool:
@@ -231,43 +285,60 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         """Return lists of float32; for windows structs of value, group and time."""
         if not self.is_windowed:
             return parse_number_lists(column, SEPARATORS[self.tokenizer])
+        numbers = self._read_numbers(column)
+        return parse_rows(to_lists(numbers), self, others, mask=pa.array(np.isnan(numbers[:, 0])))
+
+    def _read_numbers(self, column: pa.Array) -> np.ndarray:
+        """Return the numbers of each row, by component; NaN where a value is missing or cannot be read."""
         if self._of_times:
-            return parse_rows(pa.repeat(pa.scalar(0, pa.float32()), len(column)), self, others)
-        numbers = as_numbers(column).cast(pa.float32(), safe=False)
-        parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
-        return parse_rows(parsed, self, others, mask=parsed.is_null())
+            return np.zeros((len(column), 1), np.float32)
+        if (dates := self._dates) is not None:
+            parsed = dates.parse(column)
+            numbers = dates._date_table(dates.encode(parsed, LearnedDate()))
+        elif self.vector_size is not None:
+            vectors = Vector(vector_size=self.vector_size)
+            parsed = vectors.parse(column)
+            numbers = vectors.encode(parsed, LearnedVector(vector_size=self.vector_size))
+        elif pa.types.is_nested(column.type):
+            raise ColumnError(f"holds values of type {column.type}: windows of vectors need their vector_size")
+        else:
+            parsed = as_numbers(column).cast(pa.float32(), safe=False)
+            numbers = float_values(parsed)[:, None].copy()
+            numbers[np.isinf(numbers)] = np.nan
+        numbers[~valid_mask(parsed)] = np.nan
+        return numbers
 
     def parse_fill(self, value: object) -> pa.Array:
         """Return one cell with a list of float32; for windows, an empty text becomes NaN, which is padding."""
         if not self.is_windowed:
             return super().parse_fill(value)
         if isinstance(value, str) and not value.strip():
-            return pa.array([[np.nan]], pa.list_(pa.float32()))
-        return parse_number_lists(super().parse_fill(value).field("value"))
+            return to_lists(np.full((1, self._components), np.nan, np.float32))
+        if self.vector_size is not None:
+            return Vector(vector_size=self.vector_size).parse_fill(value)
+        return super().parse_fill(value).field("value")
 
     def summarize(self, parsed: pa.Array) -> SeriesSummary:
         if not self.is_windowed:
             return SeriesSummary(Lengths.of(np.diff(list_offsets(parsed.drop_null()))))
         if self.normalization is None:  # the size of windows is a parameter
             return SeriesSummary()
-        values = parsed.field("value").drop_null() if pa.types.is_struct(parsed.type) else parsed.flatten()
-        numbers = values.to_numpy().astype(np.float64)
-        numbers = numbers[np.isfinite(numbers)]
-        return SeriesSummary(Lengths(), Moments.of(numbers), Range.of(numbers))
+        numbers = to_matrix(parsed.field("value") if pa.types.is_struct(parsed.type) else parsed, self._components)
+        numbers = numbers[np.isfinite(numbers[:, 0])].astype(np.float64)
+        return SeriesSummary(Lengths(), tuple(ComponentSummary(Moments.of(one), Range.of(one)) for one in numbers.T))
 
     def learn(self, summary: SeriesSummary) -> LearnedTimeseries:
         if self.is_windowed:
-            numbers, extent = summary.moments, summary.range
-            if self.normalization is None or not numbers.count:
+            if not any(one.moments.count for one in summary.components):
                 return LearnedTimeseries(max_timeseries_length=self._window_width)
-            NORMALIZATIONS[self.normalization].check_domain(np.array([extent.min]))
-            return LearnedTimeseries(
-                max_timeseries_length=self._window_width,
-                mean=numbers.mean(),
-                std=numbers.std(ddof=1) if numbers.count > 1 else 0.0,
-                min=extent.min,
-                max=extent.max,
-            )
+            columns: list[tuple[float, ...]] = []
+            for numbers, extent in ((one.moments, one.range) for one in summary.components):
+                NORMALIZATIONS[self.normalization].check_domain(np.array([extent.min]))
+                std = numbers.std(ddof=1) if numbers.count > 1 else 0.0
+                columns.append((numbers.mean(), std, extent.min, extent.max))
+            values = columns[0] if component_names(vars(self)) is None else zip(*columns, strict=True)
+            state: dict[str, Any] = dict(zip(("mean", "std", "min", "max"), values, strict=True))
+            return LearnedTimeseries(max_timeseries_length=self._window_width, **state)
         return self._learn_length(summary.lengths)
 
     def _learn_length(self, summary: Lengths) -> LearnedTimeseries:
@@ -282,7 +353,7 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
     def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
         """Return float32 rows, padded or truncated to the learned length; NaN becomes `padding_value`."""
         numbers = float_values(parsed.flatten())
-        length, fill = learned.max_timeseries_length, self.padding_number
+        length, fill = learned.max_timeseries_length * self._components, self.padding_number
         offsets = list_offsets(parsed)
         if (np.diff(offsets) == length).all():
             out: np.ndarray = numbers.reshape(len(parsed), length).copy()
@@ -290,7 +361,8 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
             keeps_end = self.truncation == "keep_end"
             out = pad(offsets, numbers, length, side=self.padding, fill=fill, keeps_end=keeps_end)
         np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
-        return out
+        is_flat = component_names(vars(self)) is None
+        return out if is_flat else out.reshape(len(out), learned.max_timeseries_length, self._components)
 
     def _losses(
         self, parsed: pa.Array, encoded: Mapping[str, np.ndarray], learned: LearnedTimeseries
@@ -307,9 +379,12 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
 
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         """Return rows as lists; numbers, but not statistics, in the units of the column."""
-        if self.normalization is None or self.statistics:
+        if self.normalization is not None and not self.statistics:
+            encoded = normalize(self.normalization, vars(learned), encoded, inverse=True)
+        if encoded.ndim == 2:
             return matrix_to_lists(encoded)
-        return matrix_to_lists(NORMALIZATIONS[self.normalization](vars(learned)).inverse_transform(encoded))
+        rows, steps, components = encoded.shape
+        return make_list_array(np.arange(rows + 1) * steps, matrix_to_lists(encoded.reshape(-1, components)))
 
     @property
     def _drops_windows(self) -> bool:
@@ -352,35 +427,37 @@ class _SeriesImputer(WindowImputer):
         """Return a column with the masked numbers replaced by HIDDEN; rows keep their positions and groups."""
         if not hidden.any():
             return parsed
-        number = pc.if_else(pa.array(hidden), pa.scalar(HIDDEN, pa.float32()), parsed.field("value"))
-        return replace_values(parsed, number, mask=number.is_null())
+        numbers = np.where(hidden[:, None], np.float32(HIDDEN), self._matrix(parsed.field("value")))
+        return replace_values(parsed, to_lists(numbers), mask=pa.array(np.isnan(numbers[:, 0])))
+
+    def _matrix(self, values: pa.Array) -> np.ndarray:
+        return to_matrix(values, self._feature._components)
 
     def values_of(self, parsed: pa.Array, learned: LearnedTimeseries | None) -> pa.Array:
         """Return the normalized numbers with NaN for missing ones, or the value that fills them."""
-        fill = np.nan
+        numbers = self._matrix(parsed.field("value"))
         if learned is not None and fills_with_one_value(self._feature):
-            fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
-        values = pc.fill_null(parsed.field("value"), np.float32(fill))
+            fill = self._matrix(self._feature.parse_fill(learned.fill_value))
+            numbers = np.where(np.isnan(numbers), fill, numbers)
         if learned is None or self._feature.normalization is None:
-            return values
-        numbers = values.to_numpy().astype(np.float64)
+            return to_lists(numbers)
         hidden = np.isinf(numbers)
-        normalizer = NORMALIZATIONS[self._feature.normalization](vars(learned))
-        normalized = normalizer.transform(np.where(hidden, np.nan, numbers))
-        return pa.array(np.where(hidden, np.float32(HIDDEN), normalized))
+        shown = np.where(hidden, np.nan, numbers.astype(np.float64))
+        normalized = normalize(self._feature.normalization, vars(learned), shown)
+        return to_lists(np.where(hidden, np.float32(HIDDEN), normalized))
 
     def mask_present(self, values: pa.Array) -> np.ndarray:
-        present: np.ndarray = np.isfinite(values.to_numpy())
+        present: np.ndarray = np.isfinite(self._matrix(values)[:, 0])
         return present
 
     def cut(self, rows: SortedRows, parsed: pa.Array, learned: LearnedTimeseries | None) -> pa.Array:
         """Return the window of each row as a list of float32; null if its number is missing and not imputed."""
-        numbers = rows.values.to_numpy()
+        numbers = self._matrix(rows.values)
         if self._fill_strategy is not None:
             numbers = fill_in_groups(numbers, rows.codes, self._fill_strategy)
         if self._feature._of_times:
-            seconds = np.where(np.isinf(numbers), np.inf, rows.times / 1_000_000)
-            windows = np.abs(rows.times[rows.positions, None] / 1_000_000 - self._columns(seconds, rows))
+            seconds = np.where(np.isinf(numbers), np.inf, rows.times[:, None] / 1_000_000)
+            windows = np.abs(rows.times[rows.positions, None, None] / 1_000_000 - self._columns(seconds, rows))
             windows = windows.astype(np.float32)
         else:
             windows = self._columns(numbers, rows)
@@ -390,11 +467,11 @@ class _SeriesImputer(WindowImputer):
         if self._feature._drops_windows or (learned is not None and fills_with_one_value(self._feature)):
             missing[:] = False
         elif self._fill_strategy is not None:
-            missing = np.isnan(numbers[rows.positions])
-        return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
+            missing = np.isnan(numbers[rows.positions, 0])
+        return to_lists(windows, mask=pa.array(missing))
 
     def _columns(self, numbers: np.ndarray, rows: SortedRows) -> np.ndarray:
-        """Return the windows of rows, or their lags and statistics."""
+        """Return the windows of rows, or their lags and statistics, with the components of numbers as the last axis."""
         feature = self._feature
         if feature.horizon:
             return self._windows(numbers, rows, feature.horizon)
@@ -407,7 +484,7 @@ class _SeriesImputer(WindowImputer):
         unit = 1_000_000 if len(rows.times) else 1
         if self._step:
             width = int(feature.window_size)
-            numbers = self._windows(numbers, rows, width, feature.shift).reshape(-1)
+            numbers = self._windows(numbers, rows, width, feature.shift).reshape(-1, numbers.shape[1])
             starts = np.arange(len(ends)) * width
             ends = starts + width
             row_times = np.repeat(own_times - self._step * feature.shift, width)
@@ -416,32 +493,36 @@ class _SeriesImputer(WindowImputer):
             starts = np.minimum(self._locate(rows, own_times - self._reach.span), ends)
         else:
             starts = np.maximum(ends - int(feature.window_size), rows.starts)
-        statistics = np.empty((len(ends), len(feature.statistics)), np.float32)
+        statistics = np.empty((len(ends), len(feature.statistics), numbers.shape[1]), np.float32)
         for one in _chunks(ends - starts):
-            statistics[one] = _statistics(
-                feature.statistics, numbers, starts[one], ends[one], row_times, own_times[one], unit
-            )
+            for component, column in enumerate(numbers.T):
+                statistics[one, :, component] = _statistics(
+                    feature.statistics, column, starts[one], ends[one], row_times, own_times[one], unit
+                )
         return np.hstack([*lags, statistics])
 
     def _windows(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int = 0) -> np.ndarray:
         """Return the numbers of the rows, or steps of time, in each window, NaN for those outside the group."""
         if not len(numbers):
-            return np.empty((0, width), numbers.dtype)
+            return np.empty((0, width, numbers.shape[1]), numbers.dtype)
         if self._step:
             return self._steps_of_time(numbers, rows, width, shift)
-        outside = np.full(width, np.nan, numbers.dtype)
+        outside = np.full((width, numbers.shape[1]), np.nan, numbers.dtype)
         ahead = self._feature.horizon > 0
         if ahead:
             begins, known = rows.positions + 1, rows.ends - rows.positions - 1
-            views = np.lib.stride_tricks.sliding_window_view(np.concatenate([numbers, outside]), width)
+            numbers = np.concatenate([numbers, outside])
         else:
             begins = np.maximum(rows.positions + 1 - shift, rows.starts)
             known = begins - rows.starts
-            views = np.lib.stride_tricks.sliding_window_view(np.concatenate([outside, numbers]), width)
-        windows: np.ndarray = views[begins]
+            numbers = np.concatenate([outside, numbers])
+        views = np.lib.stride_tricks.sliding_window_view(numbers.reshape(-1), width * numbers.shape[1])
+        windows = views[begins * numbers.shape[1]].reshape(len(begins), width, numbers.shape[1])
         short = np.flatnonzero(known < width)
         steps = np.arange(width) if ahead else np.arange(width)[::-1]
-        windows[short] = np.where(steps < known[short, None], windows[short], numbers.dtype.type(np.nan))
+        padded = windows[short]
+        padded[steps >= known[short, None]] = np.nan
+        windows[short] = padded
         return windows
 
     def _steps_of_time(self, numbers: np.ndarray, rows: SortedRows, width: int, shift: int) -> np.ndarray:
@@ -453,13 +534,13 @@ class _SeriesImputer(WindowImputer):
             starts = self._locate(rows, own_times - step * (width + shift))
             ends = np.minimum(rows.positions + 1, self._locate(rows, own_times - step * (shift - 1)))
         starts = np.minimum(starts, ends)
-        windows = np.full((len(ends), width), np.nan, numbers.dtype)
+        windows = np.full((len(ends), width, numbers.shape[1]), np.nan, numbers.dtype)
         for chunk in _chunks(ends - starts):
             sources = expand_ranges(starts[chunk], ends[chunk])
             owners = np.repeat(np.arange(chunk.start, chunk.stop), (ends - starts)[chunk])
             distances = np.abs(rows.times[sources] - own_times[owners])
             steps = (2 * distances + step) // (2 * step) - (1 if ahead else shift)
-            inside = (steps >= 0) & (steps < width) & ~np.isinf(numbers[sources])
+            inside = (steps >= 0) & (steps < width) & ~np.isinf(numbers[sources, 0])
             columns = steps[inside] if ahead else width - 1 - steps[inside]
             windows[owners[inside], columns] = numbers[sources[inside]]  # of several rows, the last
         return windows
@@ -529,12 +610,24 @@ def fill_in_groups(numbers: np.ndarray, codes: np.ndarray, strategy: Literal["ff
 
     Without one, the nearest on the other side is used.
     """
-    positions, present = np.arange(len(numbers)), np.isfinite(numbers)
+    positions, present = np.arange(len(numbers)), np.isfinite(numbers[:, 0])
     before = np.maximum.accumulate(np.where(present, positions, -1))
     after = np.minimum.accumulate(np.where(present, positions, len(numbers))[::-1])[::-1]
     sides = [before, after] if strategy == "ffill" else [after, before]
     filled = numbers
     for source in sides:
-        inside = np.isnan(filled) & (codes.take(source, mode="clip") == codes) & (source >= 0) & (source < len(codes))
-        filled = np.where(inside, numbers.take(source, mode="clip"), filled)
+        inside = (codes.take(source, mode="clip") == codes) & (source >= 0) & (source < len(codes))
+        inside &= np.isnan(filled[:, 0])
+        filled = np.where(inside[:, None], numbers.take(source, axis=0, mode="clip"), filled)
     return filled
+
+
+def to_lists(numbers: np.ndarray, mask: pa.Array | None = None) -> pa.Array:
+    """Return the rows of an array as lists of one length."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(numbers.reshape(-1)), math.prod(numbers.shape[1:]), mask=mask)
+
+
+def to_matrix(lists: pa.Array, width: int) -> np.ndarray:
+    """Return lists of numbers as rows of a matrix."""
+    matrix: np.ndarray = lists.flatten().to_numpy().reshape(-1, width)
+    return matrix

@@ -43,15 +43,16 @@ class _Numbers(torch.nn.Module):
 
 
 class _Window(torch.nn.Module):
-    """Numbers of windows, 0 for missing ones, and a flag of each that is missing."""
+    """Numbers of windows, 0 for missing ones, and a flag of each row or step that is missing."""
 
-    def __init__(self, numbers: int) -> None:
+    def __init__(self, shape: torch.Size) -> None:
         super().__init__()
-        self.width = 2 * numbers
+        self.width = shape.numel() + shape[0]
 
     def forward(self, values: Tensor) -> Tensor:
         is_missing = values.isnan()
-        return torch.cat([values.masked_fill(is_missing, 0.0), is_missing.to(values.dtype)], 1)
+        flags = is_missing if values.ndim == 2 else is_missing[:, :, 0]  # a vector or a date is missing as a whole
+        return torch.cat([values.masked_fill(is_missing, 0.0).flatten(1), flags.to(values.dtype)], 1)
 
 
 class _Embedding(torch.nn.Embedding):
@@ -122,7 +123,7 @@ class Inputs(torch.nn.Module):
     - Ids of categories and of bins become embeddings.
     - Sets, bags, sequences and texts become the mean embedding of their tokens, without padding. Padding is the rest of
       a row after ``<name>_length`` of a loader with ``trim=True``, or else the padding id.
-    - Windows of time series are their numbers, 0 in place of NaN, and a flag for each missing number.
+    - Windows of time series are their numbers, 0 in place of NaN, and a flag for each missing row or step.
     - Images, audio and other time series need a module in `modules`.
 
     An embedding of n ids has ``min(64, round(1.6 * n ** 0.56))`` numbers: 3 for 3 ids, 10 for 25, 21 for 100, and 64
@@ -269,7 +270,7 @@ def _make_encoder(
     """Return the module for an output of these batches; ConfigError if none fits."""
     shape, is_float = example.shape[1:], example.is_floating_point() or example.dtype == torch.bool
     if getattr(feature, "is_windowed", False):
-        return _Window(shape.numel()) if getattr(feature, "padding_value", None) is None else _Numbers(shape.numel())
+        return _Window(shape) if getattr(feature, "padding_value", None) is None else _Numbers(shape.numel())
     is_series, meaning = feature.kind in ("timeseries", "boxes", "keypoints"), feature.semantic_type
     vocabulary, ids = getattr(learned, "vocabulary", None), getattr(learned, "num_embeddings", 0)
     dimensions = size or min(_MAX_DIMENSIONS, round(1.6 * ids**0.56))

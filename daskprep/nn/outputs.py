@@ -57,7 +57,7 @@ class _Head(torch.nn.Linear):
 
     def losses(self, hidden: Tensor, target: Tensor) -> Tensor:
         scores = self.scores(hidden)
-        return (scores - target.to(scores.dtype)).square().mean(1)
+        return (scores - target.flatten(1).to(scores.dtype)).square().mean(1)
 
 
 class _NumberHead(_Head):

@@ -15,6 +15,7 @@ from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedVal
 from daskprep.rows.classes import CONVENTIONAL_LABELS, class_labels, convert_labels
 from daskprep.rows.normalization import NORMALIZATIONS
 from daskprep.rows.numbers import bin_middles
+from daskprep.rows.series import component_names, normalize
 from daskprep.rows.tokens import join_tokens
 
 PredictionColumn: TypeAlias = np.ndarray | list[Any]
@@ -260,11 +261,21 @@ class NumberListDecoder(OutputDecoder):
     """Decoder of numbers to lists, for `Vector` and `Timeseries`."""
 
     def prepare(self) -> None:
-        self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
+        is_vector = "vector_size" in self.learned
+        names = None if is_vector else component_names(self.params)
+        steps = self.learned["vector_size" if is_vector else "max_timeseries_length"]
+        self.shape = (steps,) if names is None else (steps, len(names))
+        self.size = math.prod(self.shape)
+
+    def describe_expected_shape(self, outputs: np.ndarray) -> str | None:
+        shapes = list(dict.fromkeys([self.shape, (self.size,)]))
+        texts = [f"(rows, {', '.join(map(str, shape))})" for shape in shapes]
+        return None if outputs.shape[1:] in shapes else " or ".join(texts)
 
     def decode_rows(self, outputs: np.ndarray, options: PredictionOptions, first_row: int) -> Columns:
+        outputs = outputs.reshape(len(outputs), *self.shape)
         if (normalization := self.params.get("normalization")) is not None:
-            outputs = NORMALIZATIONS[normalization](self.learned).inverse_transform(outputs)
+            outputs = normalize(normalization, self.learned, outputs, inverse=True)
         return {"_predictions": outputs.astype(np.float64).tolist()}
 
 

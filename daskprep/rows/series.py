@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -36,6 +36,8 @@ from daskprep.rows.cells import (
     reject_types,
     text_of,
 )
+from daskprep.rows.dates import DateParameters
+from daskprep.rows.normalization import NORMALIZATIONS, Normalization
 from daskprep.rows.typed import AtLeast, Count, Length, later
 
 # Exactly the numbers that Arrow's cast from text accepts.
@@ -213,10 +215,11 @@ class TimeseriesValues:
 
     max_timeseries_length: Length = 1
     cut_rows: int = later(0)  # training rows with a longer series
-    mean: float | None = later(None)  # as of `Number`, of the numbers in windows, for a normalization
-    std: float | None = later(None)
-    min: float | None = later(None)
-    max: float | None = later(None)
+    # As of `Number`, of the numbers in windows, for a normalization; of vectors and dates, by component.
+    mean: float | tuple[float, ...] | None = later(None)
+    std: float | tuple[float, ...] | None = later(None)
+    min: float | tuple[float, ...] | None = later(None)
+    max: float | tuple[float, ...] | None = later(None)
 
 
 Statistic = Literal["mean", "min", "max", "count", "last", "since"]
@@ -240,6 +243,9 @@ class TimeseriesParameters(Parameters):
     lags: Sequence[Annotated[int, AtLeast(0, 1 << 24)]] | None = later(None)
     statistics: Sequence[Statistic] | None = later(None)
     normalization: Literal["zscore", "minmax", "log1p"] | None = later(None)
+    vector_size: Count | None = later(None)
+    parts: list[str] | None = later(None)
+    cyclic: list[str] | Mapping[str, Count] | None = later(None)
     across_splits: bool | Literal["auto"] = later("auto", before=True, rows=True)
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
@@ -256,6 +262,27 @@ class TimeseriesParameters(Parameters):
 
     def reads(self, name: str) -> list[str]:
         return [*super().reads(name), *(one for one in (self.group_by, self.time) if one is not None)]
+
+
+def component_names(params: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of the numbers that a row has in windows, by the parameters of a series; None: one number."""
+    parts, cyclic, size = map(params.get, ("parts", "cyclic", "vector_size"))  # saved parameters lack defaults
+    if parts is None and cyclic is None:
+        return None if size is None else [str(number) for number in range(size)]
+    return DateParameters(parts=parts, cyclic=cyclic)._labels
+
+
+def normalize(
+    normalization: Normalization | None, learned: Mapping[str, Any], numbers: np.ndarray, *, inverse: bool = False
+) -> np.ndarray:
+    """Return numbers normalized, or with `inverse` the original ones; components are in the last axis."""
+    if not isinstance(learned.get("mean"), Sequence):
+        normalizer = NORMALIZATIONS[normalization](learned)
+        return normalizer.inverse_transform(numbers) if inverse else normalizer.transform(numbers)
+    names = ("mean", "std", "min", "max")
+    states = [dict(zip(names, one, strict=True)) for one in zip(*(learned[name] for name in names), strict=True)]
+    columns = zip(states, np.moveaxis(numbers, -1, 0), strict=True)
+    return np.stack([normalize(normalization, one, column, inverse=inverse) for one, column in columns], axis=-1)
 
 
 class TimeseriesRowEncoder(RowEncoder):

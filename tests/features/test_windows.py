@@ -29,7 +29,18 @@ def make_rows(seed: int, rows: int, groups: int = 3) -> pd.DataFrame:
     frame = pd.DataFrame({"at": pd.Timestamp("2024-03-01", tz="Europe/Rome") + pd.to_timedelta(hours, "h")})
     frame["shop"] = rng.choice([*(f"s{one}" for one in range(groups)), None], rows)
     frame["load"] = pd.Series(rng.normal(10, 3, rows).astype(np.float32)).mask(rng.random(rows) < 0.15)
+    points = [f"{one} {rng.integers(0, 9)}" for one in rng.integers(0, 9, rows)]
+    frame["point"] = pd.Series(points, dtype=object).mask(rng.random(rows) < 0.15)
+    frame["seen"] = (frame["at"] + pd.to_timedelta(rng.integers(0, 99, rows), "h")).mask(rng.random(rows) < 0.15)
     return frame
+
+
+def components(frame: pd.DataFrame, column: str) -> list[pd.Series]:
+    """Return the numbers of vectors or dates, NaN for other values."""
+    if column == "seen":
+        return [frame["seen"].dt.hour, frame["seen"].dt.day_of_week]
+    points = frame["point"].str.split()
+    return [points.str[one].astype(np.float32) for one in (0, 1)]
 
 
 def steps_by_hand(frame: pd.DataFrame, row: int, alike: list[int], step: str | None, visible) -> dict[int, int]:
@@ -49,7 +60,11 @@ def steps_by_hand(frame: pd.DataFrame, row: int, alike: list[int], step: str | N
 
 
 def by_hand(frame: pd.DataFrame, feature: dp.Timeseries, visible=lambda row, other: True) -> np.ndarray:
-    """Return all rows of a feature, computed row by row."""
+    """Return all rows of a feature, computed row by row, and of vectors and dates component by component."""
+    if feature.column != "load":
+        plain = dp.Timeseries(**feature.get_params() | {"column": "load", "vector_size": None, "parts": None})
+        columns = components(frame, feature.column)
+        return np.stack([by_hand(frame.assign(load=one), plain, visible) for one in columns], axis=-1)
     found = []
     groups = frame["shop"].map(str) if feature.group_by else pd.Series("", frame.index)
     for row in frame.index:
@@ -118,13 +133,19 @@ SPANS = st.fixed_dictionaries(
         "time": st.just("at"),
     }
 )
+COLUMNS = st.sampled_from(
+    [
+        {"column": "load"}, {"column": "point", "vector_size": 2},
+        {"column": "seen", "parts": ["hour", "weekday"]},
+    ]
+)  # fmt: skip
 TIMES = st.sampled_from([{}, {"time": "at"}, {"time": "at", "step": "1D"}, {"time": "at", "step": "17h"}])
 
 
 @st.composite
 def features(draw) -> dp.Timeseries:
     options = draw(st.one_of(SPANS, st.tuples(WINDOWS, TIMES).map(lambda both: both[0] | both[1])))
-    return dp.Timeseries(column="load", group_by=draw(st.sampled_from(["shop", None])), **options)
+    return dp.Timeseries(group_by=draw(st.sampled_from(["shop", None])), **draw(COLUMNS), **options)
 
 
 @pytest.mark.slow
@@ -239,6 +260,62 @@ def test_normalized_windows_decode_and_predict_in_units():
         np.testing.assert_array_equal(again.encode(frame)["w"], ours)
 
 
+@pytest.mark.parametrize(
+    "parameters", [{"column": "point", "vector_size": 2}, {"column": "seen", "parts": ["hour", "weekday"]}], ids=str
+)
+def test_each_component_of_vectors_and_dates_has_its_scale(parameters):
+    frame = make_rows(5, 60)
+    options = {"horizon": 3, "missing_value_strategy": "fill_with_const"}
+    for normalization in ("zscore", "minmax", "log1p"):
+        feature = dp.Timeseries(normalization=normalization, **parameters, **options)
+        prep = dp.Preprocessor({"w": feature}, targets="w").fit(frame)
+        ours = prep.encode(frame)["w"]
+        for number, column in enumerate(components(frame, feature.column)):
+            alone = frame.assign(load=column)
+            plain = dp.Preprocessor({"w": dp.Timeseries(column="load", normalization=normalization, **options)})
+            np.testing.assert_array_equal(ours[..., number], plain.fit(alone).encode(alone)["w"])
+        expected = by_hand(frame, feature)
+        decoded = np.array([[*map(list, row)] for row in prep.decode({"w": ours})["w"]])
+        np.testing.assert_allclose(decoded, expected, rtol=1e-5, atol=1e-5)
+        for outputs in (ours, ours.reshape(60, 6)):
+            for decoder in (prep, Encoder(prep.to_dict())):
+                predicted = np.array(list(decoder.predictions(outputs, logits=False)["w_predictions"]))
+                np.testing.assert_allclose(predicted, expected, rtol=1e-5, atol=1e-5)
+        with pytest.raises(ColumnError, match=r"shape \(rows, 3, 2\) or \(rows, 6\)"):
+            prep.predictions(ours[:, 0], logits=False)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"parts": ["year", "weekend"]}, {"cyclic": ["month"]}, {"parts": ["day"], "cyclic": {"hour": 3}}],
+    ids=str,
+)
+def test_windows_of_dates_have_the_numbers_of_a_date(parameters):
+    frame = make_rows(8, 80)
+    frame["seen"] = frame["seen"].dt.strftime("%d %B %Y %H:%M")
+    single = dp.Preprocessor({"seen": dp.Date(**parameters)}).fit(frame)
+    expected = single.transform(frame)
+    expected[frame["seen"].isna()] = np.nan
+    prep = dp.Preprocessor({"w": dp.Timeseries(column="seen", window_size=2, **parameters)}).fit(frame)
+    found = prep.encode(frame)["w"]
+    np.testing.assert_array_equal(found[:, 1], expected)
+    np.testing.assert_array_equal(found[1:, 0], expected[:-1])
+    names = [one.removeprefix("seen_") for one in single.get_feature_names_out()]
+    assert list(prep.get_feature_names_out()) == [f"w_{step}_{name}" for step in (0, 1) for name in names]
+
+
+@pytest.mark.parametrize("fill_value", ["0", 1.5, "3 4"])
+def test_missing_vectors_are_filled(fill_value):
+    frame = make_rows(9, 40)
+    feature = dp.Timeseries(column="point", vector_size=2, window_size=2, fill_value=fill_value)
+    other_lengths = frame.assign(point=frame["point"].fillna("1 2 3"))
+    with pytest.warns(UserWarning, match="cannot be read"):
+        found = dp.Preprocessor({"w": feature}).fit(other_lengths).encode(other_lengths)["w"]
+    numbers = np.broadcast_to(np.array(str(fill_value).split(), float), (40, 2))
+    expected = np.where(np.isnan(columns := np.stack(components(frame, "point"), axis=1)), numbers, columns)
+    np.testing.assert_array_equal(found[:, 1], expected.astype(np.float32))
+
+
 def test_columns_of_tables_have_the_names_of_lags_and_statistics():
     frame = make_rows(6, 20)
     feature = dp.Timeseries(column="load", lags=[1, 7], window_size=3, statistics=["mean", "since"])
@@ -258,6 +335,10 @@ def test_columns_of_tables_have_the_names_of_lags_and_statistics():
         ({"time": "at"}, "time='at' needs"),
         ({"normalization": "zscore"}, "needs a window_size"),
         ({"window_size": 3, "statistics": ["median"]}, "statistics must be"),
+        ({"vector_size": 3}, "vector_size=3 needs a window_size"),
+        ({"window_size": 3, "parts": ["hours"]}, 'parts has no .hours.. Did you mean "hour"'),
+        ({"window_size": 3, "parts": ["hour"], "vector_size": 2}, "vector_size=2 needs vectors"),
+        ({"window_size": 3, "vector_size": 2, "fill_value": "1 2 3"}, "fill_value '1 2 3' has 3 numbers"),
     ],
     ids=str,
 )  # fmt: skip
@@ -295,7 +376,8 @@ def test_services_that_keep_rows_encode_as_a_frame(seed, feature, calls):
             np.testing.assert_array_equal(arrays["h"], expected["h"][begin:end])
             if not feature.horizon:
                 np.testing.assert_array_equal(arrays["w"], expected["w"][begin:end])
-                padded = np.flatnonzero(np.isnan(expected["w"][begin:end]).any(axis=1)).tolist()
+                lacks = np.isnan(expected["w"][begin:end])
+                padded = np.flatnonzero(lacks.any(axis=tuple(range(1, lacks.ndim)))).tolist()
                 assert list(report.get("w", {}).get("padded", {})) == padded
             empty = np.flatnonzero((expected["h"][begin:end] == 0).all(axis=1)).tolist()
             assert list(report.get("h", {}).get("padded", {})) == empty
@@ -461,14 +543,18 @@ def test_windows_of_times_have_the_seconds_to_other_rows(seed, partitions):
 
 @pytest.mark.filterwarnings("ignore:information is lost", "ignore:the times of")
 def test_a_planted_future_number_is_in_no_earlier_row(tmp_path):
-    frame = make_rows(4, 200).dropna().reset_index(drop=True)
-    planted = frame.assign(load=frame["load"].where(frame.index != 120, 1e6))
+    frame = make_rows(4, 400).dropna().reset_index(drop=True)
+    is_planted = frame.index == 120
+    planted = frame.assign(load=frame["load"].mask(is_planted, 1e6), point=frame["point"].mask(is_planted, "1e6 1e6"))
+    planted["seen"] += pd.to_timedelta(is_planted * 13, "h")
     series = {"column": "load", "time": "at", "group_by": "shop"}
     features = {
         "rows": dp.Timeseries(window_size=8, **series),
         "days": dp.Timeseries(window_size=8, step="1D", **series),
         "span": dp.Timeseries(window_size="9D", statistics=STATISTICS, **series),
         "lags": dp.Timeseries(lags=[0, 2], window_size=4, shift=1, statistics=STATISTICS, **series),
+        "points": dp.Timeseries(window_size=8, vector_size=2, **series | {"column": "point"}),
+        "dates": dp.Timeseries(window_size=8, step="1D", cyclic=["hour"], **series | {"column": "seen"}),
     }
     prep = dp.Preprocessor(features, split=dp.DatetimeSplit("at", (0.4, 0.2, 0.4))).fit(planted, progress=False)
     stored = []
@@ -478,7 +564,8 @@ def test_a_planted_future_number_is_in_no_earlier_row(tmp_path):
     changed = {name: set() for name in features}
     for one, other in zip(*stored, strict=True):
         for name in features:
-            differs = ~((one[name] == other[name]) | (np.isnan(one[name]) & np.isnan(other[name]))).all(axis=1)
+            same = (one[name] == other[name]) | (np.isnan(one[name]) & np.isnan(other[name]))
+            differs = ~same.reshape(len(same), -1).all(axis=1)
             changed[name] |= set(one["row_id"][differs].tolist())
     assert all(changed.values())
     assert min(map(min, changed.values())) == 120

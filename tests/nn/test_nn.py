@@ -60,6 +60,9 @@ TYPES = {
     "cyclic": (dp.Date(column="day", parts=["weekend"], cyclic=["month"]), 3),
     "h3": (dp.H3(column="cell"), 19),
     "timeseries": (dp.Timeseries(column="pulse"), 3),
+    "window": (dp.Timeseries(column="price", window_size=2), 4),
+    "points": (dp.Timeseries(column="point", window_size=2, vector_size=2), 6),
+    "months": (dp.Timeseries(column="day", window_size=3, cyclic=["month"], padding_value=0), 6),
     "image": (dp.Image(column="photo", mode="eager"), 24),
     "audio": (dp.Audio(column="sound", type="raw", audio_file_length_limit_in_s=0.01), 80),
 }
@@ -111,6 +114,23 @@ def test_inputs_of_each_type_have_the_expected_width_and_gradients(tmp_path, nam
     if list(inputs.parameters()):
         rows.square().sum().backward()
         assert all(weight.grad is not None and weight.grad.any() for weight in inputs.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:information is lost")
+def test_windows_of_vectors_have_a_flag_for_each_step_and_losses_as_a_target(tmp_path):
+    vectors = {"column": "point", "vector_size": 2}
+    features = {"past": dp.Timeseries(window_size=2, **vectors), "next": dp.Timeseries(horizon=2, **vectors)}
+    prep = dp.Preprocessor(features, targets="next", split=None)
+    dataset = prep.fit_write(FRAME, tmp_path / "rows.dp")
+    batch, truth = batch_of(dataset)
+    rows = Inputs(dataset)(batch)
+    assert rows[:2].tolist() == [[0, 0, 0.5, 1, 1, 0], [0.5, 1, 0.5, 1, 0, 0]]
+    outputs = Outputs(dataset, rows.shape[1])
+    scores = outputs(rows)["next"]
+    assert scores.shape == (ROWS - 2, 4)
+    expected = (scores - truth.reshape(-1, 4)).square().mean()
+    torch.testing.assert_close(outputs.loss(rows, truth), expected)
+    assert np.shape(prep.predictions(scores)["next_predictions"].tolist()) == (ROWS - 2, 2, 2)
 
 
 @pytest.mark.slow
