@@ -312,7 +312,7 @@ def group_fragments(
 ) -> list[Fragment]:
     """Join consecutive fragments up to `partition_bytes` each, less if that leaves fewer than `partitions`.
 
-    A fragment for which `keep_separate` returns True starts a group.
+    Fragments for which `keep_separate` returns True stay alone.
     """
     groups: list[list[P]] = []
     for cuts in ((), _even_cuts([fragment.nbytes for fragment in fragments], partitions or 1)):
@@ -344,7 +344,10 @@ def split_evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
 
 
 def join_file_fragments(fragments: list[F], extra_fields: Callable[[list[F]], dict[str, Any]]) -> Fragment:
-    """Join fragments, first by file, to one; ``extra_fields(members)`` are fields besides rows and bytes of a file."""
+    """Join fragments, by file and then to one.
+
+    ``extra_fields(members)`` returns the fields of a file's fragment besides rows and bytes.
+    """
     joined: list[Fragment] = []
     for _, group in groupby(fragments, key=lambda fragment: fragment.file):
         members = list(group)
