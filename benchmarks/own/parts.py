@@ -2,9 +2,9 @@
 
     python -m benchmarks.own.parts [--parts 1000] [--rows 1000000] [append loader purge deleted]
 
-An append has 1,000 rows. Loaders read the same 1,000,000 rows in 100 parts and in one, alternating; compaction merges
-these 100 parts. A purge removes 1,000 rows of the dataset at random, and 500,000 of 1,000,000 rows are deleted before
-the dataset is opened. All threads of the process count.
+An append has 1,000 rows. Loaders read the same 1,000,000 rows in 100 parts, in one with blocks as small as in these,
+and in one with its own blocks, alternating; compaction merges the 100 parts. A purge removes 1,000 rows of the dataset
+at random, and 500,000 of 1,000,000 rows are deleted before the dataset is opened. All threads of the process count.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def measure_appends(folder: Path, parts: int) -> None:
 
 
 def measure_loaders(folder: Path, count: int) -> None:
-    """Print the rate of a loader over 100 parts compared with one, and the cost of compaction compared with a write."""
-    frame, paths = rows(count), (folder / "one.dp", folder / "many.dp")
+    """Print the rates of loaders over one part and over 100, and the cost of compaction compared with a write."""
+    frame, paths = rows(count), (folder / "one.dp", folder / "many.dp", folder / "small.dp")
     prep, write = written(paths[0], frame)
     for number, start in enumerate(range(0, count, count // 100)):
         new = frame[start : start + count // 100]
@@ -73,12 +73,14 @@ def measure_loaders(folder: Path, count: int) -> None:
             prep.write(new, paths[1], progress=False)
         else:
             prep.append(new, paths[1], progress=False, on_findings="ignore")
-    ratios = list[float]()
+    blocks = dp.open_dataset(paths[1]).layout.block_rows
+    prep.write(frame, paths[2], block_rows=blocks, progress=False)
+    epochs = list[list[float]]()
     for _ in range(5):
         loaders = [dp.open_dataset(one)["train"].loader(1_024) for one in paths]
-        one, many = (cpu_of(lambda: sum(1 for _ in loader)) for loader in loaders)  # noqa: B023
-        ratios.append(one / many)
-    print(f"loader over 100 parts: {median(ratios):.2f} of one ({min(ratios):.2f} to {max(ratios):.2f})")
+        epochs.append([cpu_of(lambda: sum(1 for _ in loader)) for loader in loaders])  # noqa: B023
+    one, many, small = map(median, zip(*epochs, strict=True))
+    print(f"epoch of one part: {one:.2f} s, of 100: {many:.2f} s, of one in blocks of {blocks} rows: {small:.2f} s")
     compact = cpu_of(lambda: dp.open_dataset(paths[1]).compact())
     print(f"compaction of 100 parts: {compact:.2f} s, {compact / write:.2f} of a write ({write:.2f} s)")
 

@@ -22,7 +22,7 @@ from daskprep.dataset.loader.media import MediaRows, StoredMedia, Times
 from daskprep.dataset.loader.order import EpochBlocks, Schedule, WindowPlan, runs
 from daskprep.storage.reading import column_array, read_block, read_table
 
-_SMALL_BYTES = 1 << 22  # of all scalars of a split
+_SMALL_BYTES = 1 << 24  # of all scalars of a split; `_FIXED_BYTES` in memory.py includes them
 
 
 class Need(IntEnum):
