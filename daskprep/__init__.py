@@ -14,6 +14,7 @@ if _typing.TYPE_CHECKING:
     from daskprep.dataset.loader.packing import Packing
     from daskprep.dataset.writing import repair
     from daskprep.extensions.column_types import infer_features
+    from daskprep.extensions.erasing import erase
     from daskprep.extensions.media.audio_feature import Audio
     from daskprep.extensions.media.boxes import Boxes, Keypoints
     from daskprep.extensions.media.image_feature import Image
@@ -55,6 +56,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "sources.balance": ("Oversample", "Undersample"),
     "extensions.column_types": ("infer_features",),
+    "extensions.erasing": ("erase",),
     "dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "features": (
         "Bag", "Binary", "Category", "Date", "Embedding", "Feature", "Number", "Sequence", "Set", "TargetEncoding",
@@ -89,7 +91,7 @@ __all__ = [
     "Embedding", "Feature", "FixedSplit", "FoldedDataset", "GroupSplit", "H3", "HashSplit", "History", "Image", "KFold",
     "Keypoints", "Manager", "MeanSubtraction", "Mirror", "Mix", "Normalize", "Number", "Oversample", "Packing",
     "Preprocessor", "RandomCrop", "RandomSplit", "Sequence", "Set", "StratifiedSplit", "TargetEncoding", "Text",
-    "TextComponents", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector", "infer_features", "jagged",
+    "TextComponents", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector", "erase", "infer_features", "jagged",
     "open_dataset", "prepared", "read_files", "repair",
 ]  # fmt: skip
 

@@ -18,6 +18,7 @@ from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.dataset.methods import PreprocessorMethods
 from daskprep.dataset.options import Redundant, Style, WriteOptions, check_flags, list_options
 from daskprep.dataset.writing import Options, Recipe, fit_source, on_workers, plan_source, write_source
+from daskprep.dataset.writing.erased import ErasedKeys
 from daskprep.errors import ColumnError, ConfigError, MissingColumnError, check_names, did_you_mean, warn
 from daskprep.features import Binary, Feature, Key, Learned
 from daskprep.features.arrays import (
@@ -392,6 +393,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
             stores, where each file takes a request; local files are faster to read one by one.
         overwrite : bool, default False
             Whether to write even if this version already exists, or if the existing dataset cannot be read.
+        allow_erased : bool, default False
+            Whether to write rows with keys that `erase` removed from this path. They raise an error otherwise.
         version : str or None
             Name for the version of the rows, in place of their files or cells. Without it, Dask frames, streams and
             frames with media are written each time. For `append`, a new name adds rows that the dataset has once more.
@@ -460,13 +463,17 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
         options.check()
         folder = Folder.open(path, options.storage_options)
         split = self._resolve_split(frame, is_fitted=features is None)
-        if features is None:
-            used, source = self._open_new_rows(frame, options, assignment_columns(split, self.balance), is_written=True)
-        else:
-            used, columns = features, self._columns(features, split)
-            source = plan_source(frame, columns, options.memory, options.source_options)
+        erased = ErasedKeys.read(folder, ignored=options.allow_erased)
+        with erased.name_in_errors():
+            if features is None:
+                columns = [*assignment_columns(split, self.balance), *erased.columns]
+                used, source = self._open_new_rows(frame, options, columns, is_written=True)
+            else:
+                used, columns = features, [*self._columns(features, split), *erased.columns]
+                source = plan_source(frame, list(dict.fromkeys(columns)), options.memory, options.source_options)
         recipe = self._recipe(used, split, self.learned_ if features is None else None)
         source = take_sample(source, self.sample, self.sample_seed)
+        erased.refuse(source)
         result = write_source(recipe, source, folder, options)
         dataset = open_dataset(path, version=1, storage_options=options.storage_options, trusted=True)
         dataset.clear_cache(unused=True)

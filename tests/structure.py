@@ -33,8 +33,8 @@ EXTENSIONS = {
     "mixtures": "dataset/loader/mix.py dataset/loader/mixing.py",
     "packing": "dataset/loader/packing.py",
     "checks of new rows": "extensions/checks.py",
-    "growing and deleting": "extensions/growing.py dataset/writing/append.py dataset/writing/adding.py"
-    " dataset/writing/deleting.py dataset/writing/redacting.py",
+    "growing and deleting": "extensions/growing.py extensions/erasing.py dataset/writing/append.py"
+    " dataset/writing/adding.py dataset/writing/deleting.py dataset/writing/redacting.py",
     "training": "extensions/training/* lightning.py nn/*",
     "ONNX": "extensions/onnx.py",
     "predictions": "extensions/predictions.py",

@@ -108,6 +108,7 @@ class WriteOptions(TypedDict, total=False):
     compression: Compression
     shards: bool | None
     overwrite: bool
+    allow_erased: bool
     version: str | None
     memory: str | int | None
     workers: Workers
@@ -125,6 +126,7 @@ class Options:
     compression: Compression = "lz4"
     shards: bool | None = None
     overwrite: bool = False
+    allow_erased: bool = False
     version: str | None = None
     memory: str | int | None = None
     workers: Workers = None
@@ -141,6 +143,7 @@ class Options:
             ("scratch", is_local, "a local folder that all workers can access"),
             ("shuffle", isinstance(self.shuffle, bool), "True or False"),
             ("overwrite", isinstance(self.overwrite, bool), "True or False"),
+            ("allow_erased", isinstance(self.allow_erased, bool), "True or False"),
             ("shards", isinstance(self.shards, bool | None), "True, False, or None to choose by the store"),
             ("seed", is_integer(self.seed), "an integer"),
             ("version", isinstance(self.version, str | None), 'text, for example "2024-06-01"'),

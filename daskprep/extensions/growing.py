@@ -15,6 +15,7 @@ from daskprep.dataset.opening import open_ends, open_folder
 from daskprep.dataset.options import WriteOptions
 from daskprep.dataset.writing import Options, on_workers
 from daskprep.dataset.writing.append import append_source
+from daskprep.dataset.writing.erased import ErasedKeys
 from daskprep.dataset.writing.versions import roll_forward
 from daskprep.errors import ColumnError, ConfigError, check_names, warn
 from daskprep.passes.assignment import resolve_split, take_sample
@@ -89,7 +90,10 @@ def append(
         split = resolve_split(frame, None) or prep._resolve_split(frame)
         learned = _join_states(prep, as_dataset([last]), split, root.url)
         _warn_about_earlier_rows(split, prep.features_)
-        features, source = prep._open_new_rows(frame, chosen, assignment_columns(split, prep.balance), is_written=True)
+        erased = ErasedKeys.read(root, ignored=chosen.allow_erased)
+        with erased.name_in_errors():
+            columns = [*assignment_columns(split, prep.balance), *erased.columns]
+            features, source = prep._open_new_rows(frame, chosen, columns, is_written=True)
         if len(features) < len(prep.features_):
             missing = ", ".join(f'"{name}"' for name in prep.features_.keys() - features.keys())
             raise ColumnError(f"the rows lack {missing}, which the dataset at {root.url} has: add these columns")
@@ -97,6 +101,7 @@ def append(
         recipe = prep._recipe(features, prep.split or split, learned)
         recipe = dataclasses.replace(recipe, split=split, on_findings=on_findings)
         sampled = take_sample(source, prep.sample, prep.sample_seed)
+        erased.refuse(sampled)
         appended = append_source(versions, first, recipe, sampled, root, chosen)
         part, states = appended or (last, learned)
         prep._set_learned(prep.features_, join_ranges(prep.learned_, states))

@@ -128,14 +128,28 @@ class Value:
         return self.apply("StringNormalizer", case_change_action="LOWER", locale=locale)
 
 
+def _import_onnx() -> Any:
+    try:
+        return importlib.import_module("onnx")
+    except ModuleNotFoundError as error:
+        raise MissingPackageError("to_onnx needs the package onnx. Install it with: pip install onnx") from error
+
+
+def read_outputs(content: bytes) -> list[str]:
+    """Return the names of the outputs of a model, as `encode` has them; ConfigError if it cannot be read."""
+    onnx = _import_onnx()
+    try:
+        graph = onnx.load_from_string(content).graph
+    except Exception as error:  # of protobuf
+        raise ConfigError(f"not an ONNX model: {error}") from error
+    return [one.name.removeprefix(PREFIX) for one in graph.output]
+
+
 class Graph:
     """Inputs, nodes and constants of an ONNX graph."""
 
     def __init__(self) -> None:
-        try:
-            onnx = importlib.import_module("onnx")
-        except ModuleNotFoundError as error:
-            raise MissingPackageError("to_onnx needs the package onnx. Install it with: pip install onnx") from error
+        onnx = _import_onnx()
         self.helper, self.to_tensor = onnx.helper, onnx.numpy_helper.from_array
         self.inputs: dict[str, tuple[Value, Any]] = {}
         self.nodes: list[Any] = []

@@ -59,7 +59,7 @@ class LearnedTargetEncoding(TargetEncodingValues, LearnedTokens):
     def redact(self, lost: Mapping[str, Integers]) -> LearnedTargetEncoding:
         """Return the state with lost values encoded like unknown ones."""
         encodings, ids = self.encodings.copy(), lost.get("", np.zeros(0, np.int64))
-        encodings[:, ids] = encodings[:, :1]
+        encodings[:, ids[ids < len(self.vocabulary)]] = encodings[:, :1]
         return dataclasses.replace(super().redact(lost), encodings=encodings)
 
     def values_of(self, encoded: np.ndarray, others: int) -> Integers:

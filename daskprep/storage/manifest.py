@@ -31,6 +31,8 @@ NEXT = "next.json"
 """The manifest that replaces the one of a part as soon as `APPENDED` lists its digest."""
 RECEIPT = re.compile(r"purge-[0-9]+\.json")
 """The name of the receipt of a purge, which is for people: it decides nothing about rows."""
+ERASED = "erased.json"
+"""The file of erased keys, which writes to the folder refuse."""
 _APPENDED_FORMATS = (1, 3)  # the second with deleted rows, or versions that were removed
 _DELETED = re.compile(r"deleted-[0-9a-f]{16}\.parquet")
 _MAX_MANIFEST_BYTES = 1 << 30

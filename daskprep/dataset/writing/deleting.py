@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from daskprep.dataset.segments import (
 from daskprep.dataset.writing.encoded import EncodedOrCells, take
 from daskprep.dataset.writing.matching import find_matches
 from daskprep.dataset.writing.parts import NewFile, encode_part
-from daskprep.dataset.writing.redacting import find_lost_tokens, kept_fields, redacted_state
+from daskprep.dataset.writing.redacting import LostTokens, Removal, find_lost_tokens, kept_fields, redacted_state
 from daskprep.dataset.writing.rejects import encode_rejects
 from daskprep.dataset.writing.rewriting import StoredPart, read_row_ids, write_next_version
 from daskprep.dataset.writing.versions import finish_cleaning, roll_forward
@@ -51,7 +51,7 @@ _MAX_NAMED = 5
 _NO_ROWS = np.empty(0, np.int64)
 
 
-def delete_rows(dataset: Dataset, rows: Any, where: Any, part: int | None) -> Dataset:
+def delete_rows(dataset: Dataset, rows: Any, where: Any, part: int | None, *, warns: bool = True) -> Dataset:
     """Hide rows of the latest version of a dataset in a new one, and return it; `Dataset.delete` has the parameters."""
     root = editable_root(dataset, "delete")
     if (rows is None) == (where is None):
@@ -76,7 +76,7 @@ def delete_rows(dataset: Dataset, rows: Any, where: Any, part: int | None) -> Da
         matches = (
             {number: _find_rows(parts[number], ids, root.url) for number in numbers}
             if where is None
-            else find_matches(current, where, numbers)
+            else find_matches(current, where, numbers, warns=warns)
         )
         before = encode_deleted(hidden)
         for number, positions in matches.items():
@@ -129,8 +129,11 @@ def _find_rows(part: Dataset, ids: Integers, url: str) -> dict[str, Integers]:
     return {name: np.concatenate(own) for name, own in rows.items()}
 
 
-def purge_rows(dataset: Dataset) -> dict[str, Any]:
+def purge_rows(dataset: Dataset, others: Sequence[Dataset] = ()) -> dict[str, Any]:
     """Remove the deleted rows from the files of a dataset, and return the receipt, as `Dataset.purge` documents it.
+
+    The rows of `others` with the same fitted state count as well: tokens of their deleted rows are removed, and tokens
+    of their other rows stay.
 
     The receipt is written twice: before the list of versions, which commits, and at the end. If the work is killed in
     between, the next call completes it, and has the same receipt but for the time. Receipts decide nothing else.
@@ -138,23 +141,16 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
     root = editable_root(dataset, "purge")
     with root.lock():
         roll_forward(root)
-        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
-        parts = current._stored.datasets
-        versions = listed_versions(root, current)
-        count, deleted = versions.states[-1] or (len(parts), None)
-        hidden = read_deleted(root, deleted, count)
-        stored = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
+        plan = _Purge.of(root, dataset)
+        parts, versions = plan.parts, plan.versions
         unfinished = read_unfinished(root, versions)
-        if any(any(map(len, one.values())) for one in stored):
-            numbers = (int(one.partition("-")[2][:-5]) for one in root.children() if RECEIPT.fullmatch(one))
-            name = f"purge-{max(numbers, default=0) + 1:05d}.json"
-            purged = sum(
-                len(own[split]) - len(rows)
-                for own, kept_rows in zip(hidden, stored, strict=True)
-                for split, rows in kept_rows.items()
-                if split != REJECTED
-            )
-            versions, unfinished[name] = _commit(root, current, parts, stored, purged, versions, name)
+        has_rows, lost = any(any(map(len, one.values())) for one in plan.rows), None
+        if has_rows or others:
+            removals = [plan.removal, *(_Purge.of(one.root, one).removal for one in others)]
+            lost = find_lost_tokens(removals)
+        if lost is not None and (has_rows or any(redacted_state(part, lost) for part in parts)):
+            name = f"purge-{max(receipt_numbers(root), default=0) + 1:05d}.json"
+            versions, unfinished[name] = _commit(root, plan, lost, name)
             roll_forward(root)
         kept = {state[1] for state in versions.states if state is not None}
         root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
@@ -169,8 +165,44 @@ def purge_rows(dataset: Dataset) -> dict[str, Any]:
         }
         for name, receipt in unfinished.items():
             receipt["finished"] = datetime.now(UTC).isoformat(timespec="seconds")
-            root.write(name, _to_json(receipt))
+            root.write(name, to_json(receipt))
         return receipt
+
+
+def receipt_numbers(root: Folder) -> list[int]:
+    """Return the numbers of the receipts of a dataset."""
+    return sorted(int(one.partition("-")[2][:-5]) for one in root.children() if RECEIPT.fullmatch(one))
+
+
+class _Purge(NamedTuple):
+    """The rows to remove from the latest version of a dataset."""
+
+    parts: Sequence[Dataset]
+    versions: Versions
+    rows: Sequence[HiddenRows]  # by part
+    removal: Removal
+
+    @classmethod
+    def of(cls, root: Folder, dataset: Dataset) -> _Purge:
+        """Return the deleted rows that the files of a dataset still have."""
+        current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        parts, versions = current._stored.datasets, listed_versions(root, current)
+        count, deleted = versions.states[-1] or (len(parts), None)
+        hidden = read_deleted(root, deleted, count)
+        rows = [_still_stored(*one) for one in zip(parts, hidden, strict=True)]
+        purged = sum(
+            len(own[split]) - len(positions)
+            for own, stored in zip(hidden, rows, strict=True)
+            for split, positions in stored.items()
+            if split != REJECTED
+        )
+        positions = [
+            (part[split], own[split])
+            for part, own in zip(parts, rows, strict=True)
+            for split in own.keys() & part.splits.keys()
+        ]
+        has_rejected = any(len(own[REJECTED]) for own in rows)
+        return cls(parts, versions, rows, Removal(current, positions, has_rejected, purged))
 
 
 def read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any]]:
@@ -185,14 +217,16 @@ def read_unfinished(root: Folder, versions: Versions) -> dict[str, dict[str, Any
             if receipt["finished"] is not None or not {"row_ids", "files"} <= receipt.keys():
                 continue
             removed = [versions.states[number - 1 : number] for number in receipt["removed_versions"]]
-            if removed and all(one == (None,) for one in removed):
+            is_listed = bool(receipt["manifests"]) and set(receipt["manifests"]) <= set(versions.digests)
+            if all(one == (None,) for one in removed) if removed else is_listed:  # no version, if no row was removed
                 unfinished[name] = receipt
             else:
                 root.remove(name)
     return unfinished
 
 
-def _to_json(receipt: Mapping[str, Any]) -> bytes:
+def to_json(receipt: Mapping[str, Any]) -> bytes:
+    """Return the content of the file of a receipt."""
     return (json.dumps(receipt, indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -205,27 +239,14 @@ def _still_stored(part: Dataset, hidden: HiddenRows) -> HiddenRows:
     return stored
 
 
-def _commit(
-    root: Folder,
-    current: Dataset,
-    parts: Sequence[Dataset],
-    rows: Sequence[HiddenRows],
-    purged: int,
-    versions: Versions,
-    name: str,
-) -> tuple[Versions, dict[str, Any]]:
-    """Write the parts with `rows` again without them, then the receipt, and then the list of versions.
+def _commit(root: Folder, plan: _Purge, lost: LostTokens, name: str) -> tuple[Versions, dict[str, Any]]:
+    """Write the parts again without rows and lost tokens, then the receipt, and then the list of versions.
 
-    `purged` is the number of rows that were removed before. Return the new list and the receipt.
+    Return the new list and the receipt.
     """
+    parts, versions, rows, (current, *_) = plan
     digests, ids, files = list(versions.digests), [], dict[str, Any]()
     changed = [number for number, own in enumerate(rows) if any(map(len, own.values()))]
-    positions = [
-        (part[split], own[split])
-        for part, own in zip(parts, rows, strict=True)
-        for split in own.keys() & part.splits.keys()
-    ]
-    lost = find_lost_tokens(current, positions, purged, has_rejected=any(len(own[REJECTED]) for own in rows))
     for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
         splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
         ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())
@@ -238,7 +259,8 @@ def _commit(
         part.root.write(NEXT, manifest.to_bytes())
         digests[number] = manifest.digest
     _, deleted = versions.states[-1] or (0, None)
-    states = [one if one and (one[1] == deleted or one[0] <= changed[0]) else None for one in versions.states]
+    first = min(changed, default=len(parts))
+    states = [one if one and (one[1] == deleted or one[0] <= first) else None for one in versions.states]
     removed = [number for number, one in enumerate(versions.states, start=1) if one != states[number - 1]]
     learned = current.learned
     receipt = {
@@ -251,7 +273,7 @@ def _commit(
         "manifests": sorted(set(digests) - set(versions.digests)),
         "finished": None,
     }
-    root.write(name, _to_json(receipt))
+    root.write(name, to_json(receipt))
     new = dataclasses.replace(versions, digests=tuple(digests), states=tuple(states))
     root.write(APPENDED, new.to_bytes())
     return new, receipt

@@ -23,14 +23,16 @@ from daskprep.sources.frames import frame_of_columns, is_cell, table_from_pandas
 _UNKNOWN = Key().parse(pa.array(["<UNK>"])).to_numpy()
 
 
-def find_matches(dataset: Dataset, where: Any, parts: Iterable[int]) -> dict[int, dict[str, Integers]]:
+def find_matches(
+    dataset: Dataset, where: Any, parts: Iterable[int], *, warns: bool = True
+) -> dict[int, dict[str, Integers]]:
     """Return the positions in each split of these parts, as stored, of the rows that match.
 
-    Values are compared as `Key` stores them. ConfigError for a `where` that cannot be compared, and a warning about
-    values without a row.
+    Values are compared as `Key` stores them. ConfigError for a `where` that cannot be compared, and with `warns` a
+    warning about values without a row.
     """
-    values = {"where": [where]} if callable(where) else _read_values(dataset, where)
-    keys = {} if callable(where) else {name: _to_keys(name, cells) for name, cells in values.items()}
+    values = {"where": [where]} if callable(where) else read_values(dataset, where)
+    keys = {} if callable(where) else {name: to_keys(name, cells) for name, cells in values.items()}
     matched = {name: np.zeros(len(own), bool) for name, own in values.items()}
     unknown = dict.fromkeys(values, 0)
     matches: dict[int, dict[str, Integers]] = {}
@@ -50,14 +52,14 @@ def find_matches(dataset: Dataset, where: Any, parts: Iterable[int]) -> dict[int
             if any(map(len, positions)):
                 stored = split._find_stored(np.concatenate(positions))
                 matches.setdefault(number, {})[split_name] = np.asarray(stored)
-    for name, passed in values.items():
+    for name, passed in values.items() if warns else ():
         if absent := [repr(value) for value, is_matched in zip(passed, matched[name], strict=True) if not is_matched]:
             others = f", or some of the {unknown[name]:,} rows whose value has no id" if unknown[name] else ""
             warn(f"delete: {name!r}: no row matches {join_names(absent, 5)}{others}")
     return matches
 
 
-def _read_values(dataset: Dataset, where: Any) -> dict[str, list[Any]]:
+def read_values(dataset: Dataset, where: Any) -> dict[str, list[Any]]:
     """Return the values of each key as lists; ConfigError for unknown keys, and images and audio."""
     if not isinstance(where, Mapping) or not where:
         raise ConfigError(f"delete: where={where!r:.80}: expected values by key, as in {{'customer': 17}}")
@@ -71,7 +73,7 @@ def _read_values(dataset: Dataset, where: Any) -> dict[str, list[Any]]:
     return {name: [cells] if is_cell(cells) else list(cells) for name, cells in where.items()}
 
 
-def _to_keys(name: str, values: list[Any]) -> Integers:
+def to_keys(name: str, values: list[Any]) -> Integers:
     """Return values as keys; ConfigError for a missing one."""
     table = table_from_pandas(frame_of_columns({name: values}), [name])
     keys: Integers = Key()._parse_columns([name], table[name]).to_numpy()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Dataset
@@ -25,30 +27,70 @@ Positions = Sequence[tuple[Split, Integers | range]]
 """Positions of rows in splits."""
 
 
-def find_lost_tokens(current: Dataset, removed: Positions, purged: int, *, has_rejected: bool) -> LostTokens:
-    """Return the tokens that only `removed` rows have, and no row of the dataset `current`.
+class Removal(NamedTuple):
+    """Rows that are removed from a dataset, which does not show them any longer."""
 
-    With `has_rejected`, rows without stored encodings are removed as well: all tokens that no row has may be theirs.
-    Vocabularies that are not counted from rows, such as those from files, are left out. `purged` is the number of rows
-    that earlier calls removed.
+    dataset: Dataset
+    rows: Positions
+    has_rejected: bool  # whether rows without stored encodings are removed as well
+    purged: int  # number of rows that earlier calls removed
+
+
+def find_lost_tokens(removals: Sequence[Removal]) -> LostTokens:
+    """Return the tokens of the first dataset that only removed rows have, and no other row of the datasets.
+
+    Datasets with another fitted state of a feature do not count. With rejected rows, all tokens that no row has may be
+    theirs. Vocabularies that are not counted from rows, such as those from files, are left out.
     """
     lost: dict[str, dict[str, Integers]] = {}
+    current = removals[0].dataset
     for name, feature in current.features.items():
-        for output in feature.outputs if feature._counts_tokens else ():
-            learned = current.learned[name].of_output(output)
+        if not feature._counts_tokens:
+            continue
+        state = current.learned[name]
+        sharing = [one for one in removals if shares_state(feature, one.dataset.learned.get(name), state)]
+        for output in feature.outputs:
+            learned = state.of_output(output)
+            own, *others = [removed_ids(one.dataset.learned[name].of_output(output)) for one in sharing]
             if isinstance(learned, LearnedTargetEncoding):
-                fitted = [one for one in removed if one[0].name == "train" or current.metadata["fit_on"] == "all"]
-                ids = _find_values(learned, name, fitted, purged)
+                ids = np.concatenate([*others, *(_find_values(learned, name, one) for one in sharing)])
             elif isinstance(learned, LearnedTokens):
-                ids = np.setdiff1d(
-                    _find_ids(current, learned, name + output, removed, has_rejected),
-                    _fill_ids(current, name, output),
-                )
+                ids = _find_ids(learned, name + output, sharing, others)
+                ids = np.setdiff1d(ids, _fill_ids(current, name, output))
             else:  # of a custom type
                 continue
-            if len(ids := np.setdiff1d(ids, learned.vocabulary.specials.ids)):
+            if len(ids := np.setdiff1d(ids, [*own, *learned.vocabulary.specials.ids])):
                 lost.setdefault(name, {})[output] = ids
     return lost
+
+
+def removed_ids(learned: Learned) -> Integers:
+    """Return the ids of tokens that were removed."""
+    if not isinstance(learned, LearnedTokens):
+        return _NO_IDS
+    tokens = pc.utf8_trim(learned.vocabulary.tokens, "<>")
+    names = pc.binary_join_element_wise("REMOVED", pa.array(np.arange(len(tokens))).cast(pa.string()), " ")
+    return np.flatnonzero(pc.equal(tokens, names).to_numpy(zero_copy_only=False))
+
+
+def without_removed(feature: Feature, learned: Learned, others: Learned) -> Learned:
+    """Return a state without the texts that were removed from another one."""
+    outputs = feature.outputs if feature._counts_tokens else ()
+    return feature._redact(learned, {output: removed_ids(others.of_output(output)) for output in outputs})
+
+
+def extends_state(feature: Feature, longer: Learned, shorter: Learned) -> bool:
+    """Return whether a state is the same as a `shorter` one, or has grown from it, but for removed texts."""
+    return type(longer) is type(shorter) and without_removed(feature, longer, shorter).extends(
+        without_removed(feature, shorter, longer)
+    )
+
+
+def shares_state(feature: Feature, first: Learned | None, second: Learned) -> bool:
+    """Return whether two states are the same, or one has grown from the other, but for removed texts."""
+    if first is None or first is second:
+        return first is second
+    return extends_state(feature, first, second) or extends_state(feature, second, first)
 
 
 def _fill_ids(current: Dataset, name: str, output: str) -> np.ndarray:
@@ -59,25 +101,27 @@ def _fill_ids(current: Dataset, name: str, output: str) -> np.ndarray:
     return encode_fill_value(feature, learned)[output]
 
 
-def _find_values(learned: LearnedTargetEncoding, column: str, removed: Positions, purged: int) -> Integers:
-    """Return the ids of values that may be of `removed` rows alone, without those that were removed before."""
-    if not (rows := list(_read(column, removed))):
-        return _NO_IDS
-    ids = learned.values_of(np.concatenate(rows), purged)
-    names = learned.vocabulary.tokens.take(pa.array(ids)).to_pylist()
-    return ids[[name != f"<REMOVED {number}>" for number, name in zip(ids.tolist(), names, strict=True)]]
+def _find_values(learned: LearnedTargetEncoding, column: str, removal: Removal) -> Integers:
+    """Return the ids of values that may be of removed training rows alone."""
+    is_fitted_on_all = removal.dataset.metadata["fit_on"] == "all"
+    rows = list(_read(column, [one for one in removal.rows if one[0].name == "train" or is_fitted_on_all]))
+    return learned.values_of(np.concatenate(rows), removal.purged) if rows else _NO_IDS
 
 
 def _find_ids(
-    current: Dataset, learned: LearnedTokens, column: str, removed: Positions, has_rejected: bool
+    learned: LearnedTokens, column: str, removals: Sequence[Removal], removed: Sequence[Integers]
 ) -> Integers:
-    """Return the ids of tokens that `removed` rows have, or may have beyond the limit of a row, and no other row."""
-    lost, padding = np.full(len(learned.vocabulary), has_rejected), learned.vocabulary.specials.padding_id
-    for rows in _read(column, removed):
+    """Return the ids that removed rows have, or may have beyond the limit of a row, or `removed`, and no other row."""
+    lost = np.full(len(learned.vocabulary), any(one.has_rejected for one in removals))
+    for ids in removed:
+        lost[ids[ids < len(lost)]] = True
+    padding = learned.vocabulary.specials.padding_id
+    for rows in _read(column, [rows for one in removals for rows in one.rows]):
         lost[rows[rows < len(lost)]] = True  # buckets of hashes follow
         lost |= rows.ndim > 1 and bool((rows != padding).all(axis=1).any())
     lost[list(learned.vocabulary.specials.ids)] = False
-    kept = _read(column, [(split, range(len(split))) for split in current.splits.values()])
+    splits = [split for one in removals for split in one.dataset.splits.values()]
+    kept = _read(column, [(split, range(len(split))) for split in splits])
     for rows in kept if lost.any() else ():
         lost[rows[rows < len(lost)]] = False
         if not lost.any():

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.columns.permutation import Integers
 from daskprep.dataset import Dataset
+from daskprep.dataset.options import WriteOptions
 from daskprep.dataset.split import Split
 from daskprep.dataset.writing.encoded import EncodedOrCells
 from daskprep.dataset.writing.parts import NewFile, write_file
@@ -37,6 +38,18 @@ def read_recipe(dataset: Dataset) -> Recipe:
         return state if learned is not None else {**state, "features": features}
 
     return Recipe(dataset.features, split, balance, state["fit_on"], dataset.learned, describe)
+
+
+def stored_options(dataset: Dataset) -> WriteOptions:
+    """Return the options of the write of a dataset that determine its bytes."""
+    layout, seed = dataset.manifest.layout, dataset.manifest.settings.get("shuffle_seed")
+    return WriteOptions(
+        shuffle=seed is not None,
+        seed=seed or 0,
+        block_rows=layout.block_rows,
+        compression=layout.compression,
+        shards=layout.sharded,
+    )
 
 
 def read_row_ids(stored: Dataset) -> Iterator[tuple[str, int, Integers]]:

@@ -28,6 +28,7 @@ from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE_FOLDER, FOLD_PREFIX, SPLITS
 from daskprep.storage.manifest import (
     APPENDED,
+    ERASED,
     MANIFEST,
     NEXT,
     RECEIPT,
@@ -119,7 +120,10 @@ _VERSION_CHILD = re.compile(
 )
 _CACHE_PATH = re.compile(rf"({FOLD_PREFIX}[0-9]+/)?{CACHE_FOLDER}/")
 # Files that a killed write may leave next to the manifest.
-_LISTS = rf"{re.escape(MANIFEST)}|{re.escape(APPENDED)}|{re.escape(NEXT)}|deleted-[0-9a-f]+\.parquet|purge-[0-9]+\.json"
+_LISTS = (
+    rf"{'|'.join(map(re.escape, (MANIFEST, APPENDED, NEXT, ERASED)))}"
+    r"|deleted-[0-9a-f]+\.parquet|purge-[0-9]+\.json|erased-[0-9a-f]+\.json"
+)
 _TEMPORARY = re.compile(rf"({_LISTS})\.[0-9a-f]+\.tmp")
 _LIST = re.compile(_LISTS)
 _DELETED = re.compile(r"deleted-[0-9a-f]+\.parquet")

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
+from daskprep.dataset.options import WriteOptions
 from daskprep.dataset.writing.job import FoldedJob, WriteJob
-from daskprep.dataset.writing.rewriting import read_recipe
+from daskprep.dataset.writing.rewriting import read_recipe, stored_options
 from daskprep.dataset.writing.versions import (
     RECEIPTS,
     SCRATCH,
@@ -366,16 +367,8 @@ def _write_copy(
     else:
         source = _open_recorded_source(committed.source or {}, columns, storage_options)
     source = take_sample(source, state.get("sample"), state.get("sample_seed", 0))
-    seed = committed.settings.get("shuffle_seed")
-    options = Options(
-        shuffle=seed is not None,
-        seed=seed or 0,
-        block_rows=committed.layout.block_rows,
-        compression=committed.layout.compression,
-        progress=progress,
-        shards=committed.layout.sharded,
-    )
-    write_again(recipe, source, folder, options)
+    options: WriteOptions = {**stored_options(dataset), "progress": progress}
+    write_again(recipe, source, folder, Options(**options))
     copied = read_manifest(folder)
     assert copied is not None
     if copied.layout != committed.layout:

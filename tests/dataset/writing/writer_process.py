@@ -31,7 +31,7 @@ ROWS = 3_000
 FILES = 4
 
 # Modules that a write imports, so that the processes have them already.
-_IMPORTED = ["dask.dataframe", "daskprep.dataset.writing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
+_IMPORTED = ["dask.dataframe", "daskprep.extensions.erasing", "distributed", "pandas", "pyarrow.dataset", "zarr.codecs"]
 # Calls that change files on disk; opening for reading is not a step.
 _STEPS = ("open", "write", "fsync", "replace", "link", "unlink", "rmdir", "mkdir")
 
@@ -43,7 +43,8 @@ class Job:
     The source is files in partitions of about `partition_bytes`, or a Dask frame where `frame` tells the rows of each
     of its partitions. With `repair` the damaged files of what is there are made again. With `append` the rows
     are appended, after the vocabularies have grown by them. With `delete` rows of the first part are hidden, and with
-    `purge` deleted rows are removed.
+    `purge` deleted rows are removed. With `erase`, its arguments, rows are erased, and all else but the
+    fault is ignored.
 
     It is killed before the step of the number `kill_at`, or the first one that the pattern `kill_on` is found in, where
     of a step that writes bytes the half is written; or after the seconds `kill_after`. From the step `limit_at` on it
@@ -63,6 +64,7 @@ class Job:
     append: bool = False
     delete: list[int] | None = None
     purge: bool = False
+    erase: dict[str, Any] | None = None
     block_rows: int = 256
     shuffle: bool = False
     scheduler: str = "synchronous"
@@ -266,6 +268,9 @@ def _write(job: Job) -> None:
     from daskprep.errors import DatasetExistsError
     from daskprep.sources import as_source
 
+    if job.erase is not None:
+        dp.erase(**job.erase)
+        return
     if job.delete is not None or job.purge:
         dataset = dp.open_dataset(job.path)
         _ = dataset.purge() if job.purge else dataset.delete(job.delete, part=0)
