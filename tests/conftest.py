@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import settings
+from hypothesis import Phase, settings
 from jsonschema import Draft202012Validator, ValidationError
 
 from daskprep.passes import state
@@ -26,6 +26,8 @@ from tests.sizes import Sizes, sized
 
 # Examples run on shared machines: a deadline would fail at random.
 settings.register_profile("daskprep", deadline=None, print_blob=True)
+unshrunk = [Phase.explicit, Phase.reuse, Phase.generate]
+settings.register_profile("no-shrink", settings.get_profile("daskprep"), phases=unshrunk)
 settings.load_profile("daskprep")
 
 AsFrame = Callable[[pd.DataFrame], "pd.DataFrame | dd.DataFrame"]
