@@ -470,7 +470,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
                 used, source = self._open_new_rows(frame, options, columns, is_written=True)
             else:
                 used, columns = features, [*self._columns(features, split), *erased.columns]
-                source = plan_source(frame, list(dict.fromkeys(columns)), options.memory, options.source_options)
+                columns = list(dict.fromkeys(columns))
+                source = plan_source(frame, columns, options.memory, options.source_options, features)
         recipe = self._recipe(used, split, self.learned_ if features is None else None)
         source = take_sample(source, self.sample, self.sample_seed)
         erased.refuse(source)
@@ -529,7 +530,8 @@ class Preprocessor(PreprocessorMethods, SerializationMixin):
 
         def open_columns(features: Mapping[str, Feature]) -> Source:
             others = () if assignment_columns is None else (*assignment_columns, *fold_columns(features))
-            return plan_source(frame, source_columns(features, others), options.memory, options.source_options)
+            columns = source_columns(features, others)
+            return plan_source(frame, columns, options.memory, options.source_options, features)
 
         try:
             return features, open_columns(features)

@@ -373,6 +373,11 @@ class Contract(Parameters, Generic[SummaryT, LearnedT]):
         return None
 
     @property
+    def _window_numbers(self) -> int:
+        """Number of numbers, or ids, in the window of a row."""
+        return 0
+
+    @property
     def _drops_windows(self) -> bool:
         """Whether rows with an incomplete window are left out."""
         return False

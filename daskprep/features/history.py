@@ -19,7 +19,15 @@ from daskprep.features.parameters import default_of
 from daskprep.features.sequence import LearnedSequence
 from daskprep.features.sequence import Sequence as SequenceFeature
 from daskprep.features.tokens import TokenSummary
-from daskprep.features.windows import Reach, SortedRows, WindowImputer, expand_ranges, parse_rows, replace_values
+from daskprep.features.windows import (
+    Reach,
+    SortedRows,
+    WindowImputer,
+    expand_ranges,
+    iterate_chunks,
+    parse_rows,
+    replace_values,
+)
 from daskprep.rows.tokens import HistoryParameters
 
 _UNUSED = {
@@ -163,6 +171,10 @@ class History(HistoryParameters, SequenceFeature):
         return is_empty
 
     @property
+    def _window_numbers(self) -> int:
+        return self.last
+
+    @property
     def _window_groups(self) -> list[str | None]:
         return [self.by]
 
@@ -197,5 +209,6 @@ class _HistoryImputer(WindowImputer):
         starts, ends = np.maximum(rows.starts, rows.positions - self._feature.last), rows.positions
         offsets, values = kernels.list_offsets(rows.values), rows.values.flatten()
         firsts, lasts = offsets[starts].astype(np.int64), offsets[ends].astype(np.int64)
-        values = values.take(pa.array(expand_ranges(firsts, lasts)))
-        return kernels.make_list_array(kernels.offsets_from_lengths(lasts - firsts), values)
+        lengths = lasts - firsts
+        parts = [values.take(pa.array(expand_ranges(firsts[one], lasts[one]))) for one in iterate_chunks(lengths)]
+        return kernels.make_list_array(kernels.offsets_from_lengths(lengths), pa.concat_arrays([values[:0], *parts]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -30,6 +30,7 @@ from daskprep.features.windows import (
     SortedRows,
     WindowImputer,
     expand_ranges,
+    iterate_chunks,
     locate,
     parse_rows,
     replace_values,
@@ -49,7 +50,6 @@ from daskprep.rows.series import (
 HIDDEN = float("inf")
 _MIN_AUTO = 256  # limit with timeseries_length_limit="auto"
 _MAX_WINDOW = 1 << 24  # a larger window is a mistake, or an attack on memory
-_CHUNK_VALUES = 1 << 22  # in memory at a time
 
 
 @dataclass(frozen=True)
@@ -278,6 +278,11 @@ class Timeseries(TimeseriesParameters, Feature[SeriesSummary, LearnedTimeseries]
         return self.group_by, self._steps if is_limited else MAX_PAST, True
 
     @property
+    def _window_numbers(self) -> int:
+        steps = self._steps if self.step and self.statistics else 0  # which are then in memory, too
+        return max(self._window_width, steps) * self._components if self.is_windowed else 0
+
+    @property
     def _window_groups(self) -> list[str | None]:
         return [self.group_by] if self.is_windowed else []
 
@@ -494,7 +499,7 @@ class _SeriesImputer(WindowImputer):
         else:
             starts = np.maximum(ends - int(feature.window_size), rows.starts)
         statistics = np.empty((len(ends), len(feature.statistics), numbers.shape[1]), np.float32)
-        for one in _chunks(ends - starts):
+        for one in iterate_chunks(ends - starts):
             for component, column in enumerate(numbers.T):
                 statistics[one, :, component] = _statistics(
                     feature.statistics, column, starts[one], ends[one], row_times, own_times[one], unit
@@ -535,7 +540,7 @@ class _SeriesImputer(WindowImputer):
             ends = np.minimum(rows.positions + 1, self._locate(rows, own_times - step * (shift - 1)))
         starts = np.minimum(starts, ends)
         windows = np.full((len(ends), width, numbers.shape[1]), np.nan, numbers.dtype)
-        for chunk in _chunks(ends - starts):
+        for chunk in iterate_chunks(ends - starts):
             sources = expand_ranges(starts[chunk], ends[chunk])
             owners = np.repeat(np.arange(chunk.start, chunk.stop), (ends - starts)[chunk])
             distances = np.abs(rows.times[sources] - own_times[owners])
@@ -548,17 +553,6 @@ class _SeriesImputer(WindowImputer):
     def _locate(self, rows: SortedRows, times: np.ndarray) -> np.ndarray:
         """Return for each row the end of the rows of its group that are not later than a time."""
         return locate(rows.codes, rows.times, rows.codes[rows.positions], times)
-
-
-def _chunks(lengths: np.ndarray) -> Iterator[slice]:
-    """Yield slices of rows that have a limited number of values together."""
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(lengths):
-        before = ends[first - 1] if first else 0
-        stop = max(first + 1, int(np.searchsorted(ends, before + _CHUNK_VALUES, side="right")))
-        yield slice(first, stop)
-        first = stop
 
 
 def _statistics(

@@ -210,8 +210,10 @@ def any_in_row(lists: pa.Array, predicate: Callable[[np.ndarray], np.ndarray]) -
     passed = predicate(float_values(lists.flatten()))
     if not passed.any():
         return np.zeros(len(lists), bool)
-    before = np.append(0, np.cumsum(passed)).take(list_offsets(lists))
-    return np.diff(before) > 0
+    offsets = list_offsets(lists)
+    # One more, since lists at the end may be empty. Sums up to each number would take eight times as much memory.
+    any_passed: np.ndarray = np.logical_or.reduceat(np.append(passed, False), offsets[:-1]) & (np.diff(offsets) > 0)
+    return any_passed
 
 
 def mask_rows(lists: pa.Array, rows: np.ndarray) -> pa.Array:

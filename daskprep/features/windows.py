@@ -22,6 +22,7 @@ from daskprep.sources.split.times import SeriesOrder, read_times
 from daskprep.storage.checkpoint import checkpointable
 
 FIELDS = ["value", "group", "time"]
+_CHUNK_VALUES = 1 << 22  # in memory at a time
 
 
 class Reach(NamedTuple):
@@ -343,6 +344,17 @@ def expand_ranges(starts: Integers, ends: Integers) -> Integers:
     firsts = np.cumsum(lengths) - lengths
     expanded: Integers = np.arange(lengths.sum()) + np.repeat(starts - firsts, lengths)
     return expanded
+
+
+def iterate_chunks(lengths: np.ndarray) -> Iterator[slice]:
+    """Yield slices of rows that have a limited number of values together."""
+    ends = np.cumsum(lengths)
+    first = 0
+    while first < len(lengths):
+        before = ends[first - 1] if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + _CHUNK_VALUES, side="right")))
+        yield slice(first, stop)
+        first = stop
 
 
 def _concat(borders: Sequence[WindowBorder], name: str, order: Integers) -> Integers:

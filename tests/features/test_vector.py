@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import find_dropped_rows, validate
-from daskprep.features.vector import LearnedVector, Vector
+from daskprep.features.vector import LearnedVector, Vector, any_in_row
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
 
@@ -188,3 +188,9 @@ def test_decimals_in_lists_become_the_nearest_float32(cells):
     written = pa.array([" ".join(map(str, cells))])
     assert Vector().parse(column).to_pylist() == Vector().parse(written).to_pylist()
     assert Vector().parse(pa.array([[Decimal("1.71")]])).flatten().to_numpy() == np.float32(1.71)
+
+
+@given(st.lists(st.none() | st.lists(st.sampled_from([1.0, np.nan]), max_size=3)), st.integers(0, 3))
+def test_rows_with_a_missing_number_are_found_among_empty_lists(rows, start):
+    found = any_in_row(pa.array(rows, pa.list_(pa.float32()))[start:], np.isnan)
+    assert found.tolist() == [any(map(np.isnan, row or ())) for row in rows[start:]]

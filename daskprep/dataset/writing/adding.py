@@ -115,7 +115,7 @@ def _open_source(
     deciding = assignment_columns(rules.split, rules.balance) if reads_rules else []
     columns = source_columns({**dropping, **features}, [*learning_columns(features), *deciding])
     try:
-        source = plan_source(rows, columns, options.memory, options.source_options)
+        source = plan_source(rows, columns, options.memory, options.source_options, features)
     except MissingColumnError as error:
         raise MissingColumnError(
             f"add: {error}. A write with the feature reads {join_names(columns, 10)}, also to find the rows that "

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from daskprep.columns.display import format_bytes, format_count, parse_bytes
 from daskprep.errors import ConfigError
+from daskprep.features.base import Contract
 from daskprep.sources import FileSource, PandasSource, Source, as_source, partitions
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.opening import combine_splits, get_splits
@@ -20,6 +22,8 @@ _SUPERVISOR_BYTES = 85_000_000
 # Maximum bytes of a task per byte of its partition, measured on text alone, the worst case (7.7): raw cells, tokens,
 # and the file that is being written.
 TASK_FACTOR = 8
+# Maximum bytes of a task per byte of its windows as 32-bit numbers, measured on windows of 300 rows (2.5).
+_WINDOW_FACTOR = 3
 # Additional bytes to write a part: its rows, and one compressed file.
 PART_BYTES = 50_000_000
 # Below this size, the overhead of a partition exceeds the memory it saves.
@@ -87,16 +91,20 @@ def on_workers(
 
 
 def plan_source(
-    frame: Any, columns: Sequence[str] | None, memory: str | int | None, options: Mapping[str, Any]
+    frame: Any,
+    columns: Sequence[str] | None,
+    memory: str | int | None,
+    options: Mapping[str, Any],
+    features: Mapping[str, Contract] = MappingProxyType({}),
 ) -> Source:
     """Return the source of a frame, in partitions that fit in the memory; ConfigError if they cannot be small enough.
 
-    `options` are passed to `as_source`.
+    `options` are passed to `as_source`. The windows of `features` count, if the numbers of rows are known.
     """
     if memory is None:
         return as_source(frame, columns=columns, **options)
     if frames := get_splits(frame):
-        return combine_splits(frames, columns, lambda one, own_columns: plan_source(one, own_columns, memory, options))
+        return combine_splits(frames, columns, lambda one, own: plan_source(one, own, memory, options, features))
     limit = MemoryLimit.from_size(memory)
     allowed = limit.partition_bytes
     if allowed < MIN_PARTITION_BYTES:
@@ -104,7 +112,15 @@ def plan_source(
         raise limit.too_large_error(MIN_PARTITION_BYTES, reason, "leave memory out")
     target_bytes = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
     source = as_source(frame, columns=columns, **{**options, "partition_bytes": target_bytes})
-    if (largest := largest_partition(source)) > allowed:
+    largest, row_counts = largest_partition(source), source.row_counts or ()
+    window_bytes = sum(one._window_numbers * 4 for one in features.values())
+    if largest and window_bytes and row_counts:
+        added = max(row_counts) / largest * window_bytes * _WINDOW_FACTOR / TASK_FACTOR  # for each byte of a partition
+        allowed = int(allowed / (1 + added))
+        if largest > allowed and not hasattr(frame, "__arrow_c_stream__"):  # a stream cannot be opened again
+            source = as_source(frame, columns=columns, **{**options, "partition_bytes": allowed})
+            largest = largest_partition(source)
+    if largest > allowed:
         remedy = "write it to files"
         if isinstance(source, FileSource):
             advice = "pass the paths, or a smaller partition_bytes to read_files, or "

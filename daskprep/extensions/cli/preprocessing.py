@@ -165,7 +165,8 @@ def preprocess(
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         split = prep._resolve_split(rows)
-        source = plan_source(rows, prep._columns(prep._validate_features(), split), memory, read_options)
+        features = prep._validate_features()
+        source = plan_source(rows, prep._columns(features, split), memory, read_options, features)
         if dry_run:
             click.echo("\n".join([*_plan_lines(prep, source, output), ""]))
             show(describe(prep._feature_specs, {}, split, prep.balance, prep._target_names, prep.sample))

@@ -13,7 +13,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.columns.display import parse_bytes
-from daskprep.dataset.writing.memory import MemoryLimit, plan_source
+from daskprep.dataset.writing.memory import TASK_FACTOR, MemoryLimit, plan_source
 from daskprep.errors import ConfigError
 
 
@@ -51,6 +51,24 @@ def test_partitions_fit_memory_limit(file: str) -> None:
     assert roomy.npartitions == 1
     assert tight.npartitions > 1
     assert max(fragment.nbytes for fragment in tight.fragments) <= allowed
+
+
+def test_partitions_are_smaller_for_wider_windows(file: str) -> None:
+    limit = MemoryLimit.from_size("1GB")
+    task_bytes = TASK_FACTOR * limit.partition_bytes
+    features = [dp.Timeseries(column="x", window_size=size) for size in (10, 500, 1_000)]
+    features += [dp.Timeseries(column="x", lags=[0], vector_size=1_500), dp.History(column="city", last=2_000)]
+    counts = []
+    for numbers, feature in zip((10, 500, 1_000, 1_500, 2_000), features, strict=True):
+        source = plan_source(file, ["x", "city"], "1GB", {}, {"w": feature})
+        counts.append(source.npartitions)
+        assert source.row_counts is not None
+        for fragment, rows in zip(source.fragments, source.row_counts, strict=True):
+            assert TASK_FACTOR * fragment.nbytes + 3 * 4 * numbers * rows <= 1.01 * task_bytes
+    assert counts == sorted(set(counts))
+    assert counts[0] == 1
+    with pytest.raises(ConfigError, match="write the files with smaller row groups"):
+        plan_source(file, ["x", "city"], "1GB", {}, {"w": dp.Timeseries(column="x", window_size=9_000)})
 
 
 def test_bytes_do_not_depend_on_memory_limit(file: str, tmp_path: Path) -> None:
