@@ -4,7 +4,8 @@
 
 Nothing is downloaded: 40 columns are generated, with ids of 10,000,000 values. The job runs in a process of its own,
 which SIGKILL ends `--kills` times; started again, it resumes. Prints one JSON line: rows/s of the run with kills, and
-its digest, which is that of any other run with the same rows. With `--whole`, a run without kills is compared.
+its digest, which is that of any other run with the same rows, its peak memory, and the sizes of what it writes. With
+`--whole`, a run without kills is compared.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
+import os
 import random
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -66,23 +70,36 @@ def write(source: Path, target: Path, memory: str) -> None:
     dp.Preprocessor(FEATURES, targets=["label"], split=split).fit_write(source, target, memory=memory, progress=False)
 
 
-def run(source: Path, target: Path, memory: str, kills: int, mean_life: float) -> tuple[float, int]:
-    """Write in a process that is killed `kills` times; return the seconds and the number of processes."""
+def run(source: Path, target: Path, memory: str, kills: int, mean_life: float) -> tuple[float, int, int]:
+    """Write in a process that is killed `kills` times; return the seconds, the kills, and the bytes of scratch."""
     command = [sys.executable, "-m", "benchmarks.own.billion", "--write", str(source), str(target), memory]
-    chance, began, started, left = random.Random(0), time.perf_counter(), 0, kills
+    chance, began, killed, scratch = random.Random(0), time.perf_counter(), 0, 0
     while True:
-        started += 1
         process = subprocess.Popen(command)
-        try:
-            process.wait(chance.uniform(0.5, 1.5) * mean_life if left else None)
-        except subprocess.TimeoutExpired:
+        life = chance.uniform(0.5, 1.5) * mean_life if killed < kills else math.inf
+        ends = time.perf_counter() + life
+        while process.poll() is None and time.perf_counter() < ends:
+            time.sleep(0.2)
+            scratch = max(scratch, count_bytes(target, "scratch"))
+        if process.returncode is None:
             process.kill()
             process.wait()
-            left -= 1
-            continue
-        if process.returncode:
+            killed += 1
+        elif process.returncode:
             raise SystemExit(f"the job ended with {process.returncode}")
-        return time.perf_counter() - began, started - 1
+        else:
+            return time.perf_counter() - began, killed, scratch
+
+
+def count_bytes(target: Path, part: str) -> int:
+    """Return the bytes of the files whose path holds `part`, while other processes write and remove some."""
+    total = 0
+    for folder, _, files in os.walk(target):
+        for file in files:
+            if part in f"{folder}/{file}":
+                with suppress(FileNotFoundError):
+                    total += (Path(folder) / file).stat().st_size
+    return total
 
 
 def digest_files(target: Path) -> str:
@@ -134,10 +151,14 @@ def main() -> None:
         target = options.out / f"{kind}.dp"
         shutil.rmtree(target, ignore_errors=True)
         memory = TreeMemory()
-        seconds, killed = run(source, target, options.memory, kills, options.mean_life)
+        seconds, killed, scratch = run(source, target, options.memory, kills, options.mean_life)
         memory.stop()
         figures[kind] = {
             "kills": killed, "rows_per_second": round(rows / seconds), "peak_mb": memory.anonymous // 10**6,
+            "scratch_mb": scratch // 10**6, "dataset_mb": count_bytes(target, "") // 10**6,
+            "vocabularies_mb": count_bytes(target, "/vocab") // 10**6,
+            "metadata_kb": count_bytes(target, "/metadata") // 10**3,
+            "manifest_kb": count_bytes(target, "/manifest") // 10**3,
             "digest": digest_files(target),
         }  # fmt: skip
     figures["epoch"] = {ranks: round(read_epoch(options.out / "killed.dp", ranks)) for ranks in (1, 4)}
