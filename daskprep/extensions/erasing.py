@@ -175,11 +175,11 @@ class _Erasure:
 
     def _find_leaders(self) -> list[int]:
         """Return for each dataset the first one with the same fitted state."""
-        latest, leaders = list(map(self.latest, range(len(self.datasets)))), list[int]()
-        for number, dataset in enumerate(latest):
-            same = (one for one in dict.fromkeys(leaders) if _share_states(latest[one], dataset))
-            leaders.append(next(same, number))
-        return leaders
+        latest = list(map(self.latest, range(len(self.datasets))))
+        return [
+            next(number for number, one in enumerate(latest) if one is dataset or _share_states(one, dataset))
+            for dataset in latest
+        ]
 
     def _match(self, path: str) -> dict[str, Any]:
         """Return the dataset of a file, and the features of a model; ConfigError for another fitted state."""
@@ -249,18 +249,19 @@ class _Erasure:
     def _describe(self, number: int, *, is_refitted: bool) -> dict[str, Any]:
         """Return the entry of a dataset in the receipt."""
         dataset, own = self.latest(number), self.own[number]
-        numbers = receipt_numbers(dataset.root)
-        names = [f"purge-{one:05d}.json" for one in numbers if one > own["purges"]]
+        names = [f"purge-{one:05d}.json" for one in receipt_numbers(dataset.root) if one > own["purges"]]
         contents = {name: dataset.root.read(name) for name in names}
         purges = list(map(json.loads, contents.values()))
         kept = {name: _kept_statistics(dataset.features[name], one) for name, one in dataset.learned.items()}
+        same = [one for one, leader in zip(self.datasets, self.leaders, strict=True) if leader == self.leaders[number]]
+        had_rows = any(receipt_numbers(one.root) for one in same)
         return {
             "version": dataset.version,
             "digest": dataset.digest,
             "rows": sum(len(rows) for one in purges for rows in one["row_ids"]),
             "rejects": dataset.rejects().num_rows,
             "removed_tokens": dict(sum((Counter(one["removed_tokens"]) for one in purges), Counter())),
-            "kept": {name: one for name, one in kept.items() if one and numbers and not is_refitted},
+            "kept": {name: one for name, one in kept.items() if one and had_rows and not is_refitted},
             "purges": {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
             "refused": {"salt": self.erased[number].salt, **{name: own[name] for name in ("columns", "digests")}},
         }

@@ -40,6 +40,11 @@ class Key(Feature[Summary, Learned]):
     invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
 
     def parse(self, column: pa.Array) -> pa.Array:
+        if pa.types.is_signed_integer(column.type):
+            keys = column.cast(pa.int64()).fill_null(MISSING_KEY)
+            ends = pc.min_max(column).as_py()
+            if (ends["min"] or 0) >= 0 and (ends["max"] or 0) < 10**18:
+                return keys  # as the text would be
         text = as_text(column)
         is_integer = pc.match_substring_regex(text, _INTEGER)
         hashes = pa.array(hash_strings(text, make_key(0, "key")).view(np.int64) | _SIGN)

@@ -8,12 +8,14 @@ import warnings
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ConfigError, MissingColumnError
+from daskprep.features import Key
 
 NAMES = ["a@b.c", "", "17", "007", "x" * 40, None]
 NUMBERS = [0, 1, 17, 10**18 - 1, 10**18, 2**62, -1, -17]
@@ -59,6 +61,7 @@ def test_rows_with_the_values_are_deleted_as_in_pandas(frames, deleted, data):
         rows = dd.from_pandas(frames[0], npartitions=data.draw(st.integers(1, 4)))
         dataset = prep.fit_write(rows, folder + "/a.dp", block_rows=4, workers="threads")
         for number, frame in enumerate(frames[1:]):
+            prep.grow(frame)  # rows of a value without an id are not found
             dataset = prep.append(frame, folder + "/a.dp", version=str(number), on_findings="ignore")
         dataset = dataset.delete(sorted(deleted), part=0)
         if data.draw(st.booleans()):
@@ -72,6 +75,16 @@ def test_rows_with_the_values_are_deleted_as_in_pandas(frames, deleted, data):
             rows = [one.read("row_id")["row_id"] for one in found.datasets[number].splits.values()]
             ids = np.concatenate([np.empty(0, int), *rows])
             assert sorted(ids.tolist()) == np.flatnonzero(keep).tolist()
+
+
+@given(
+    st.lists(st.sampled_from([*NUMBERS, 2**63 - 1, -(2**63), None])),
+    st.sampled_from([pa.int64(), pa.int32(), pa.uint64()]),
+)
+def test_integers_are_keys_as_their_text_is(numbers, kind):
+    limits = np.iinfo(kind.to_pandas_dtype())
+    cells = pa.array([one for one in numbers if one is None or limits.min <= one <= limits.max], kind)
+    assert Key().parse(cells).equals(Key().parse(cells.cast(pa.string())))
 
 
 def test_functions_get_decoded_rows_and_keys_of_each_block(tmp_path):

@@ -197,6 +197,24 @@ def test_rows_that_match_one_of_several_keys_are_not_refused(tmp_path):
             again.append(FRAME[:1].assign(customer=customer, city=city), tmp_path / "a.dp")
 
 
+def test_statistics_of_all_datasets_of_a_fit_are_listed(tmp_path):
+    prep = make()
+    prep.fit_write(FRAME, tmp_path / "a.dp")
+    prep.write(OTHERS.iloc[[0, 0]], tmp_path / "b.dp")
+    dp.Preprocessor({"price": "number"}, keys=["customer"]).fit_write(OTHERS, tmp_path / "c.dp")
+    with pytest.warns(UserWarning, match='cells that stay, of "price": the receipt'):
+        receipt = dp.erase([tmp_path / name for name in ("c.dp", "b.dp", "a.dp")], {"customer": 18})
+    assert [one["rows"] for one in receipt["datasets"].values()] == [1, 0, 1]
+    with pytest.warns(UserWarning, match='cells that stay, of "price": the receipt'):
+        receipt = dp.erase([tmp_path / name for name in ("b.dp", "a.dp")], {"customer": 17})
+    assert [one["kept"].keys() for one in receipt["datasets"].values()] == [{"price"}] * 2
+    assert [len(one["purges"]) for one in receipt["datasets"].values()] == [1, 1]
+    dp.Preprocessor({"city": "category"}, keys=["customer"]).fit_write(FRAME, tmp_path / "d.dp")
+    with warnings.catch_warnings(action="error"):
+        receipt = dp.erase(tmp_path / "d.dp", KEY)  # whose state has tokens alone
+    assert [one["kept"] for one in receipt["datasets"].values()] == [{}]
+
+
 def test_digests_do_not_tell_keys_and_differ_by_dataset(tmp_path):
     for name in ("a.dp", "b.dp"):
         make().fit_write(FRAME, tmp_path / name)
