@@ -3,10 +3,12 @@
     python -m benchmarks.own.windows [--rows 1000000 10000000]
     python -m benchmarks.own.windows --days 10 100
     python -m benchmarks.own.windows --epoch
+    python -m benchmarks.own.windows --borders 40000 4000
 
 There is a group for every ten rows. Histories have up to 50 items, windows 8 numbers. With `--days`, a dataset has so
 many days of 50,000 rows, and the day that is grown by and appended has two rows of each group. `--epoch` compares
-epochs of 1,000,000 histories and of the same ids as a `Sequence`.
+epochs of 1,000,000 histories and of the same ids as a `Sequence`. `--borders` has numbers of groups, and measures the
+rows that `encode` of 400,000 rows in 8 partitions exchanges in one process.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -85,11 +88,27 @@ def compare_epochs(folder: Path) -> str:
     return " | ".join(f"{min(times):.2f}" for times in seconds.values())
 
 
+def measure_borders(kind: str, groups: int, folder: Path) -> str:
+    """Return the bytes that partitions pass on for each of their groups, and the bytes of the rows that all receive."""
+    make_files(folder, 400_000, 50_000, groups)
+    parts = [pq.read_table(file).to_pandas() for file in sorted(folder.iterdir())]
+    prep = dp.Preprocessor(FEATURES[kind], split=None).fit(folder)
+    [feature], [learned] = prep.features_.values(), prep.learned_.values()
+    [name] = prep.features_
+    imputer: Any = feature.imputer
+    columns = [feature.parse(*(pa.array(part[one]) for one in feature.reads(name))) for part in parts]
+    borders = [imputer.find_border(column, learned) for column in columns]
+    passed, sizes = sum(one.nbytes for one in borders), [len(one.groups) for one in borders]
+    received = sum(one.nbytes for outer in imputer.compute_border_values(borders) for one in outer[:3])
+    return f"{sum(sizes) // len(sizes):,} | {passed / sum(sizes):.0f} | {received / sum(sizes):.0f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000])
     parser.add_argument("--days", type=int, nargs="+", help="days of datasets that a day is appended to")
     parser.add_argument("--epoch", action="store_true", help="compare epochs of histories and sequences")
+    parser.add_argument("--borders", type=int, nargs="+", help="numbers of groups whose borders are measured")
     parser.add_argument("--one", nargs=2, help="type and folder of a single run")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # windows at the start of a group are incomplete
@@ -104,13 +123,17 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as name:
             print("| histories: CPU s | sequences |\n|---|---|\n| " + compare_epochs(Path(name)) + " |")
         return
-    if arguments.days:
-        print("| type | days | with_history | grow | append |\n|---|---|---|---|---|")
-        for kind in FEATURES:
-            for days in arguments.days:
-                with tempfile.TemporaryDirectory() as name:
-                    print(f"| {kind} | {days} | {append_day(kind, days, Path(name))} |", flush=True)
-        return
+    for measure, numbers, columns in (
+        (append_day, arguments.days, ["days", "with_history", "grow", "append"]),
+        (measure_borders, arguments.borders, ["groups", "in a partition", "bytes passed by group", "received"]),
+    ):
+        if numbers:
+            print(f"| type | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+            for kind in FEATURES:
+                for number in numbers:
+                    with tempfile.TemporaryDirectory() as name:
+                        print(f"| {kind} | {number:,} | {measure(kind, number, Path(name))} |", flush=True)
+            return
     print("| type | rows | groups | CPU seconds | peak memory, MB |\n|---|---|---|---|---|")
     for rows in arguments.rows:
         with tempfile.TemporaryDirectory() as name:
