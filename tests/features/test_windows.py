@@ -43,16 +43,15 @@ def components(frame: pd.DataFrame, column: str) -> list[pd.Series]:
     return [points.str[one].astype(np.float32) for one in (0, 1)]
 
 
-def steps_by_hand(frame: pd.DataFrame, row: int, alike: list[int], step: str | None, visible) -> dict[int, int]:
+def steps_by_hand(at: list[int], row: int, alike: list[int], step: str | None, visible) -> dict[int, int]:
     """Return the row of each step before (from 0) or after (below 0) a row; `alike` are the rows of its group."""
     here = alike.index(row)
     if step is None:
         return {here - other: alike[other] for other in range(len(alike))}
-    rows = {}
+    rows, width = {}, pd.Timedelta(step).value
     for other in alike:
         if visible(other):
-            distance = abs(frame["at"][row] - frame["at"][other])
-            number = (2 * distance.value + pd.Timedelta(step).value) // (2 * pd.Timedelta(step).value)
+            number = (2 * abs(at[row] - at[other]) + width) // (2 * width)
             is_before = alike.index(other) <= here
             if is_before or number > 0:
                 rows[number if is_before else -number] = other
@@ -65,13 +64,13 @@ def by_hand(frame: pd.DataFrame, feature: dp.Timeseries, visible=lambda row, oth
         plain = dp.Timeseries(**feature.get_params() | {"column": "load", "vector_size": None, "parts": None})
         columns = components(frame, feature.column)
         return np.stack([by_hand(frame.assign(load=one), plain, visible) for one in columns], axis=-1)
-    found = []
+    found, nanoseconds, load = [], [one.value for one in frame["at"]], frame["load"].tolist()
     groups = frame["shop"].map(str) if feature.group_by else pd.Series("", frame.index)
     for row in frame.index:
         alike = frame.index[groups == groups[row]].tolist()
         sees = lambda other, row=row: visible(row, other)  # noqa: E731
-        at = steps_by_hand(frame, row, alike, feature.step, sees)
-        number = lambda one, at=at, sees=sees: frame["load"][at[one]] if one in at and sees(at[one]) else math.nan  # noqa: E731
+        at = steps_by_hand(nanoseconds, row, alike, feature.step, sees)
+        number = lambda one, at=at, sees=sees: load[at[one]] if one in at and sees(at[one]) else math.nan  # noqa: E731
         if feature.horizon:
             found.append([number(-one) for one in range(1, feature.horizon + 1)])
             continue
@@ -84,17 +83,16 @@ def by_hand(frame: pd.DataFrame, feature: dp.Timeseries, visible=lambda row, oth
             if feature.step:
                 ages = [one * pd.Timedelta(feature.step).total_seconds() for one in window]
             elif feature.time:
-                ages = [
-                    math.nan if one is None else (frame["at"][row] - frame["at"][one]).total_seconds() for one in rows
-                ]
+                ages = [math.nan if one is None else (nanoseconds[row] - nanoseconds[one]) / 1e9 for one in rows]
             else:
                 ages = window
         else:
             rows = [other for other in alike if other <= row]
             rows = rows[: len(rows) - feature.shift]
-            rows = [one for one in rows if frame["at"][one] > frame["at"][row] - pd.Timedelta(feature.window_size)]
-            numbers = [frame["load"][one] if sees(one) else math.nan for one in rows]
-            ages = [(frame["at"][row] - frame["at"][one]).total_seconds() for one in rows]
+            start = nanoseconds[row] - pd.Timedelta(feature.window_size).value
+            rows = [one for one in rows if nanoseconds[one] > start]
+            numbers = [load[one] if sees(one) else math.nan for one in rows]
+            ages = [(nanoseconds[row] - nanoseconds[one]) / 1e9 for one in rows]
         if not feature.statistics:
             found.append(values if feature.lags else numbers)
             continue
