@@ -67,7 +67,7 @@ class RowEncoder(ABC):
     uses_neighbours = False  # whether neighbouring rows may change cells that are not missing
     past: tuple[str | None, int, bool] | None = None
     """Of windows: the column of groups, the number of rows before a row, and whether rows without a group are one."""
-    has_vocabulary = False  # whether `count_unseen` may return a number above 0
+    has_vocabulary = False  # whether `is_unknown` may return True
     extent: tuple[Any, Any] | None = None  # smallest and largest value of the fit, if values are in order
     values: ClassVar[tuple[type[Any], ...]] = ()
     """Dataclasses of the learned values that it uses."""
@@ -139,10 +139,11 @@ class RowEncoder(ABC):
             own = values[first:] if first else values
             if has_missing := None in own:
                 self._count("missing", own.count(None))
-            if self.has_vocabulary and self.count_unseen(own):
-                both = zip(own, map(cell_of, rows[first:]), strict=True)  # a cell may be the symbol "<UNK>" itself
-                unseen = [self.count_unseen([value]) and self.is_unseen(cell) for value, cell in both]
-                self._count("unseen", sum(unseen))
+            if self.has_vocabulary:
+                present = [value for value in own if value is not None] if has_missing else own
+                if any(map(self.is_unknown, present)):  # or a cell is the symbol "<UNK>" itself
+                    both = [one for one in zip(own, map(cell_of, rows[first:]), strict=True) if one[0] is not None]
+                    self._count("unseen", sum(self.is_unknown(value) and self.is_unseen(cell) for value, cell in both))
             if self.extent is not None:
                 low, high = self.extent
                 outside = [value for value in own if value is not None and not low <= value <= high]
@@ -187,12 +188,12 @@ class RowEncoder(ABC):
         return ()
 
     def is_unseen(self, cell: Any) -> bool:
-        """Return whether a cell has a token that the vocabulary lacks."""
-        return False
+        """Return whether a present cell has a token that the vocabulary lacks."""
+        return self.has_vocabulary and self.is_unknown(self.read(cell))
 
-    def count_unseen(self, values: list[Any]) -> int:
-        """Return how many values have the id of tokens that it lacks."""
-        return 0
+    def is_unknown(self, value: Any) -> bool:
+        """Return whether a value has the id of such tokens."""
+        raise NotImplementedError
 
     def _count(self, kind: str, cells: int) -> None:
         with count_lock:

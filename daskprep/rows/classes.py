@@ -151,13 +151,8 @@ class CategoryRowEncoder(RowEncoder):
             raise RejectedValueError(f"{text!r:.80} is a label that no training row has: correct or drop it")
         return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
 
-    def count_unseen(self, values: list[Any]) -> int:
-        """Count <UNK>, or ids of buckets; 0 if all are hashed."""
-        if not self.buckets:
-            return values.count(0) if self.has_unknown else 0
-        if getattr(self.params, "hash_buckets", None) is not None:
-            return 0
-        return sum(value is not None and value >= len(self.ids) for value in values)
+    def is_unknown(self, value: int) -> bool:
+        return value >= len(self.ids) if self.buckets else value == 0 and self.has_unknown
 
     def is_unseen(self, cell: Any) -> bool:
         return getattr(self.params, "hash_buckets", None) is None and _clean(cell, self.lowercase) not in self.ids

@@ -132,12 +132,8 @@ class TextComponentsRowEncoder(RowEncoder):
         square = float(weights @ weights)
         return weights @ table.directions[grams.buckets], square, not square and bool(text)
 
-    def is_unseen(self, cell: Any) -> bool:
-        value = self.read(cell)
-        return value is not None and value[2]
-
-    def count_unseen(self, values: list[Any]) -> int:
-        return sum(value is not None and value[2] for value in values)
+    def is_unknown(self, value: tuple[np.ndarray, float, bool]) -> bool:
+        return value[2]
 
     def to_arrays(self, values: Sequence[tuple[np.ndarray, float, bool]]) -> Arrays:
         sums = np.array([value[0] for value in values]).reshape(len(values), self.params.size)

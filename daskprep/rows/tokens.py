@@ -157,9 +157,8 @@ class TokenRowEncoder(RowEncoder):
         tokens = self.tokenize(cell) if is_plain else self.tokens_of(cell)
         return None if tokens is None else self.build_row(tokens)
 
-    def count_unseen(self, values: list[Any]) -> int:
-        unknown = self.unknown
-        return len([value for value in values if value is not None and unknown in value])
+    def is_unknown(self, value: Any) -> bool:
+        return self.unknown in value
 
     def is_unseen(self, cell: Any) -> bool:
         return not self.ids.keys() >= set(self.tokens_of(cell) or ())
@@ -254,8 +253,8 @@ class BagRowEncoder(SetRowEncoder):
         counts = dict(list(Counter(tokens).items())[: self.size])
         return self.ids_of(list(counts)), [min(count, self.max_count) for count in counts.values()]
 
-    def count_unseen(self, values: list[Any]) -> int:
-        return super().count_unseen([None if value is None else value[0] for value in values])
+    def is_unknown(self, value: Any) -> bool:
+        return self.unknown in value[0]
 
     def to_arrays(self, values: Sequence[Any]) -> Arrays:
         flat = [ids_or_counts for row in values for ids_or_counts in row]
@@ -376,21 +375,13 @@ class TextRowEncoder(RowEncoder):
             f"_{level}": SequenceRowEncoder(f"{self.name}_{level}", own, self.learned[level])
             for level, own in levels.items()
         }
-        self.unknown = [level.unknown for level in self.levels.values()]
 
     def read(self, cell: Any) -> list[list[int]] | None:
         rows = [level.read(cell) for level in self.levels.values()]
         return None if None in rows else rows
 
-    def count_unseen(self, values: list[Any]) -> int:
-        unknown, count = self.unknown, 0
-        for value in values:
-            if value is not None:
-                for ids, unknown_id in zip(value, unknown, strict=True):
-                    if unknown_id in ids:
-                        count += 1
-                        break
-        return count
+    def is_unknown(self, value: Any) -> bool:
+        return any(level.is_unknown(ids) for level, ids in zip(self.levels.values(), value, strict=True))
 
     def is_unseen(self, cell: Any) -> bool:
         return any(level.is_unseen(cell) for level in self.levels.values())
