@@ -56,10 +56,11 @@ def inspect(dataset: str, *, as_json: bool, page: str | None, **open_options: An
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
+        from daskprep.dataset.writing.rewriting import read_recipe
         from daskprep.extensions.summary_html import describe
 
-        prep = dp.Preprocessor.from_dataset(opened)
-        learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
+        rules, sample = read_recipe(opened), opened.metadata.get("sample")
+        learned = describe(opened.features, opened.learned, rules.split, rules.balance, opened.targets, sample)
         show(opened.description, learned)
         if (losses := opened.losses()) is not None and len(losses):
             click.echo(f"\ncells whose encoding lacks information\n{losses.to_string(index=False)}")
@@ -97,8 +98,10 @@ def report(dataset: str, *, output: str | None, **open_options: Any) -> None:
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
     """Return the JSON values of `inspect --json`."""
+    from daskprep.dataset.writing.rewriting import read_recipe
+
     layout, files = dataset.layout, [entry for _, entry in dataset.file_entries]
-    prep = dp.Preprocessor.from_dataset(dataset)
+    rules = read_recipe(dataset)
     return {
         "dataset": dataset.url,
         "version": dataset.version,
@@ -111,8 +114,8 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "rejected_rows": dataset.rejects().num_rows,
         "losses": None if (losses := dataset.losses()) is None else losses.to_dict("records"),
         "duplicates": dataset.duplicates and {split: rows._asdict() for split, rows in dataset.duplicates.items()},
-        "split": None if prep.split is None else prep.split.to_dict(),
-        "balance": None if prep.balance is None else prep.balance.to_dict(),
+        "split": None if rules.split is None else rules.split.to_dict(),
+        "balance": None if rules.balance is None else rules.balance.to_dict(),
         "targets": list(dataset.targets),
         "features": {name: _describe_feature(dataset, name) for name in dataset.features},
         "outputs": {one.name: {"dtype": one.dtype, "shape": list(one.shape)} for one in layout.outputs},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import daskprep as dp
@@ -29,6 +30,17 @@ def test_help_and_completion_import_nothing_heavy(run_process):
         "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
     )
     assert run_process(code=code).out.endswith("\nset()\n")
+
+
+def test_contents_of_a_dataset_are_shown_without_dask(run_process, tmp_path):
+    frame = pd.DataFrame({"price": [1.0, 2.0]})
+    dp.Preprocessor({"price": "number"}, split=dp.HashSplit("price")).fit_write(frame, tmp_path / "a.dp")
+    code = (
+        "import sys; from daskprep.extensions.cli import main\n"
+        "assert main(['verify', 'a.dp']) == main(['inspect', 'a.dp']) == main(['inspect', 'a.dp', '--json']) == 0\n"
+        "print({'torch', 'dask', 'sklearn'} & set(sys.modules))"
+    )
+    assert run_process(code=code, cwd=tmp_path).out.endswith("\nset()\n")
 
 
 def test_unknown_command_suggests_the_closest_one(call):
