@@ -17,6 +17,7 @@ import numpy as np
 
 from daskprep.columns.display import join_names, settings_card, truncate
 from daskprep.errors import ConfigError, check_names, did_you_mean
+from daskprep.rows.typed import PLAIN_TYPES
 
 OUTPUT = "_sklearn_output_config"  # the attribute that scikit-learn's `clone` copies
 
@@ -137,6 +138,8 @@ def to_json_value(value: Any, what: str = "the parameter") -> Any:
 
     NumPy values, as of a parameter search, become Python values. Functions raise a ConfigError that names `what`.
     """
+    if type(value) in PLAIN_TYPES:
+        return value
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):

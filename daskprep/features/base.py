@@ -28,11 +28,11 @@ from daskprep.features.padding import Padding
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.rows.base import MISSING, NEIGHBOUR_STRATEGIES, Parameters
 from daskprep.rows.base import Invalid as Invalid  # noqa: PLC0414 custom types import it from here
-from daskprep.rows.typed import earlier_values, later, read_fields
+from daskprep.rows.typed import PLAIN_TYPES, earlier_values, later, read_fields
 from daskprep.sources.arrow_types import class_column
 from daskprep.sources.cells import format_cell
 from daskprep.sources.split.folds import KFold
-from daskprep.storage.checkpoint import checkpointable
+from daskprep.storage.checkpoint import checkpointable, field_names
 
 Y: Final = "y of fit"  # name of the column of `y` in ``fit(X, y)``
 Encoded = np.ndarray | Mapping[str, np.ndarray]
@@ -163,7 +163,7 @@ class Learned:
 
     def to_state(self) -> dict[str, Any]:
         """Return the result of `to_dict` with `Vocabulary` objects."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        values = {name: getattr(self, name) for name in field_names(type(self))}
         before = earlier_values(type(self))
         return {name: _to_json(value) for name, value in values.items() if name not in before or value != before[name]}
 
@@ -182,7 +182,7 @@ class Learned:
 def _to_json(value: object) -> object:
     """Return tuples as lists, and NumPy numbers as Python's."""
     if isinstance(value, tuple):
-        return [_to_json(item) for item in value]
+        return [item if type(item) in PLAIN_TYPES else _to_json(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -36,8 +36,11 @@ def default_of(cls: type[Any], name: str) -> Any:
 
 def check_parameters(owner: object) -> None:
     """Raise ConfigError for a value unlike its annotation."""
+    known = signature_of(type(owner).__init__).parameters
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
+        if value is known[name].default:
+            continue
         if not is_valid_utf8(value):
             raise ConfigError(f"{type(owner).__name__}: {name}={value!r:.80} has half of a surrogate pair: correct it")
         if not fits(value, annotation):

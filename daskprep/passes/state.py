@@ -411,7 +411,7 @@ def _to_bytes(state: Mapping[str, Any]) -> bytes:
 
 def _to_json(value: Any) -> str:
     """Return a value as compact JSON, with vocabularies in it."""
-    if next(_find_vocabularies(value), None) is None:
+    if not isinstance(value, dict) or next(_find_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     fields = [f"{_to_json(key)}:{_to_json(item)}" for key, item in value.items() if not isinstance(item, Vocabulary)]
     fields += [item.to_json()[1:-1] for item in value.values() if isinstance(item, Vocabulary)]
@@ -430,26 +430,24 @@ def _extract_vocabularies(
         files = list(pool.map(lambda item: _make_vocabulary_file(item[0], item[1], folder), large))
     names = {key_path: name for (key_path, _), (name, _) in zip(large, files, strict=True)}
 
-    def slim(value: Any, key_path: KeyPath = ()) -> Any:
-        if not isinstance(value, Mapping):
-            return value
+    def slim(value: Mapping[str, Any], key_path: KeyPath = ()) -> dict[str, Any]:
         if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):
-            return {key: slim(item, (*key_path, key)) for key, item in value.items()}
+            items = value.items()
+            return {key: slim(item, (*key_path, key)) if isinstance(item, dict) else item for key, item in items}
         replacement = {FILE_KEY: names[key_path]} if key_path in names else as_json(vocabulary)
         return {key: item for key, item in value.items() if key != "vocabulary"} | replacement
 
     return slim(state), dict(files)
 
 
-def _find_vocabularies(value: Any, key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Vocabulary]]:
+def _find_vocabularies(value: Mapping[str, Any], key_path: KeyPath = ()) -> Iterator[tuple[KeyPath, Vocabulary]]:
     """Yield the vocabularies in a state with their path of keys."""
-    if not isinstance(value, Mapping):
-        return
     if isinstance(value.get("vocabulary"), Vocabulary):
         yield key_path, value["vocabulary"]
         return
     for key, item in value.items():
-        yield from _find_vocabularies(item, (*key_path, key))
+        if isinstance(item, dict):  # in a state, all mappings are; `Mapping` takes ten times as long
+            yield from _find_vocabularies(item, (*key_path, key))
 
 
 def _make_vocabulary_file(key_path: KeyPath, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, Union
 
 T = TypeVar("T")
+PLAIN_TYPES = frozenset({bool, int, float, str, type(None)})  # as in JSON
 _MAX_INTEGER = 1 << 62  # of Arrow and NumPy, with room for sums
 _MAX_SHOWN_CHARACTERS = 80
 

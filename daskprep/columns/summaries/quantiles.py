@@ -218,7 +218,8 @@ class Quantiles(Summary):
     def cut(self, number: int) -> np.ndarray:
         """Return the last keys of `number` bins of about equal counts, distinct, and without the last bin's."""
         ranks = np.cumsum(self.counts)
-        return np.unique(self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)])
+        keys = self.keys[np.searchsorted(ranks, ranks[-1] * np.arange(1, number) / number)]
+        return keys[_first_of_run(keys)]
 
     def bins(self, number: int, extent: Range) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Return the edges and counts of at most `number` bins.
@@ -228,7 +229,8 @@ class Quantiles(Summary):
         """
         if not len(self.keys):
             return (), ()
-        last = np.unique(np.append(self.cut(number), self.keys[-1]))
+        last = np.append(self.cut(number), self.keys[-1])
+        last = last[_first_of_run(last)]
         magnitude = np.where(last < 0, ~last, last)
         bits = np.where(last < 0, magnitude << self.shift, ((magnitude + 1) << self.shift) - 1)
         values = bits.view(np.float64)  # the greatest of each key
