@@ -2,9 +2,10 @@
 
     python -m benchmarks.own.parts [--parts 1000] [--rows 1000000] [append loader purge deleted]
 
-An append has 1,000 rows. Loaders read the same 1,000,000 rows in 100 parts, in one with blocks as small as in these,
-and in one with its own blocks, alternating; compaction merges the 100 parts. A purge removes 1,000 rows of the dataset
-at random, and 500,000 of 1,000,000 rows are deleted before the dataset is opened. All threads of the process count.
+An append has 1,000 rows; a row of one of them is purged at the end. Loaders read the same 1,000,000 rows in 100 parts,
+in one with blocks as small as in these, and in one with its own blocks, alternating; compaction merges the 100 parts. A
+purge removes 1,000 rows of the dataset at random, and 500,000 of 1,000,000 rows are deleted before the dataset is
+opened. All threads of the process count.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def measure_appends(folder: Path, parts: int) -> None:
         if number - TAKEN + 1 in (1, 10, 100, 1_000):
             print(f"append at part {number - TAKEN + 1:,}: {median(taken[-TAKEN:]):.3f} s")
     print(f"opening {parts + TAKEN:,} parts: {cpu_of(lambda: dp.open_dataset(path)):.3f} s")
+    purge = cpu_of(dp.open_dataset(path).delete([0], part=1).purge)
+    print(f"purge of a row of {parts + TAKEN:,} parts: {purge:.2f} s")
 
 
 def measure_loaders(folder: Path, count: int) -> None:

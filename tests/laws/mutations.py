@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from unittest.mock import patch
 
-from daskprep.dataset.writing import adding, deleting, versions
+from daskprep.dataset.writing import adding, deleting, redacting, versions
 from daskprep.features.base import Contract
 from daskprep.features.parameter_values import make_features
 from daskprep.passes import table
@@ -28,7 +28,7 @@ def labels_are_invented() -> Any:
 
 def keys_of_states_are_renamed() -> Any:
     """Rename the keys of a fitted state that equal removed tokens."""
-    redact = deleting.redacted_state
+    redact = redacting.redacted_state
 
     def rename(part: Any, lost: Mapping[str, Any]) -> dict[str, bytes]:
         if not (files := redact(part, lost)):
@@ -42,7 +42,7 @@ def keys_of_states_are_renamed() -> Any:
             state["features"][name] = with_keys(state["features"][name], names)
         return state_files(state)
 
-    return patch.object(deleting, "redacted_state", rename)
+    return patch.object(redacting, "redacted_state", rename)
 
 
 def with_keys(value: Any, names: Mapping[str, str]) -> Any:

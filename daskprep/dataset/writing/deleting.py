@@ -30,7 +30,7 @@ from daskprep.dataset.segments import (
 from daskprep.dataset.writing.encoded import EncodedOrCells, take
 from daskprep.dataset.writing.matching import find_matches
 from daskprep.dataset.writing.parts import NewFile, encode_part
-from daskprep.dataset.writing.redacting import LostTokens, Removal, find_lost_tokens, kept_fields, redacted_state
+from daskprep.dataset.writing.redacting import LostTokens, Removal, find_lost_tokens, kept_fields, redacted_states
 from daskprep.dataset.writing.rejects import encode_rejects
 from daskprep.dataset.writing.rewriting import StoredPart, read_row_ids, write_next_version
 from daskprep.dataset.writing.versions import finish_cleaning, roll_forward
@@ -148,7 +148,7 @@ def purge_rows(dataset: Dataset, others: Sequence[Dataset] = ()) -> dict[str, An
         if has_rows or others:
             removals = [plan.removal, *(_Purge.of(one.root, one).removal for one in others)]
             lost = find_lost_tokens(removals)
-        if lost is not None and (has_rows or any(redacted_state(part, lost) for part in parts)):
+        if lost is not None and (has_rows or any(redacted_states(parts, lost))):
             name = f"purge-{max(receipt_numbers(root), default=0) + 1:05d}.json"
             versions, unfinished[name] = _commit(root, plan, lost, name)
             roll_forward(root)
@@ -247,10 +247,9 @@ def _commit(root: Folder, plan: _Purge, lost: LostTokens, name: str) -> tuple[Ve
     parts, versions, rows, (current, *_) = plan
     digests, ids, files = list(versions.digests), [], dict[str, Any]()
     changed = [number for number, own in enumerate(rows) if any(map(len, own.values()))]
-    for number, (part, own) in enumerate(zip(parts, rows, strict=True)):
+    for number, (part, own, state) in enumerate(zip(parts, rows, redacted_states(parts, lost), strict=True)):
         splits = [part[split]._read(ROW_ID.name, own[split])[ROW_ID.name] for split in own.keys() & part.splits.keys()]
         ids.append(np.unique(np.concatenate([own[REJECTED], *splits])).tolist())
-        state = redacted_state(part, lost)
         if number not in changed and not state:
             continue
         manifest, digests_of_files = _rewrite(part, own, state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -135,6 +136,13 @@ def _read(column: str, positions: Positions) -> Iterator[np.ndarray]:
         for start in range(0, len(rows), _READ_ROWS):
             values = split._read(column, rows[start : start + _READ_ROWS])[column]
             yield values[:, 0] if values.ndim > 2 else values
+
+
+def redacted_states(parts: Iterable[Dataset], lost: LostTokens) -> Iterator[dict[str, bytes]]:
+    """Yield the result of `redacted_state` for each part; parts in a row with equal states share it."""
+    for _, same in groupby(parts, lambda part: part.segments[0].state_entries):
+        first, *others = same
+        yield from repeat(redacted_state(first, lost), 1 + len(others))
 
 
 def redacted_state(part: Dataset, lost: LostTokens) -> dict[str, bytes]:

@@ -166,6 +166,23 @@ def test_tokens_of_rejected_rows_are_removed(tmp_path):
     assert receipt["removed_tokens"] == {"c": 1}
 
 
+def test_parts_keep_their_own_states_without_removed_tokens(tmp_path):
+    prep = dp.Preprocessor({"c": "category"}, split=None)
+    prep.fit_write(frame_of(["whistle"]), tmp_path / "a.dp", progress=False)
+    known, grown = frame_of([]), frame_of(["fresh"] * 3)
+    for number, rows in enumerate([known, grown, known]):
+        if rows is grown:
+            prep.grow(rows)
+        prep.append(rows, tmp_path / "a.dp", version=f"{number}", on_findings="ignore")
+    before = [one.vocabulary("c").tokens.to_pylist() for one in dp.open_dataset(tmp_path / "a.dp").datasets]
+    receipt = dp.open_dataset(tmp_path / "a.dp").delete([ROWS], part=0).purge()
+    after = [one.vocabulary("c").tokens.to_pylist() for one in dp.open_dataset(tmp_path / "a.dp").datasets]
+    assert [len(tokens) for tokens in before] == [len(before[0])] * 2 + [len(before[0]) + 1] * 2
+    number = before[0].index("whistle")
+    assert after == [[*tokens[:number], f"<REMOVED {number}>", *tokens[number + 1 :]] for tokens in before]
+    assert receipt["removed_tokens"] == {"c": 1}
+
+
 def test_labels_of_integers_are_text_after_a_label_is_removed(tmp_path):
     frame = pd.DataFrame({"c": [7, 7, 8, 9] * 5 + [1234]})
     _, _, dataset = purged(tmp_path / "a.dp", {"c": "category"}, frame, [20])
