@@ -9,6 +9,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.locale import admonitionlabels
+from sphinx.util.inspect import signature, stringify_signature
 
 import daskprep
 
@@ -107,6 +108,21 @@ def change_links(_app: object, page: str, source: list[str]) -> None:
     )
 
 
+def show_parameters(
+    _app: object,
+    kind: str,
+    _name: str,
+    shown: Any,
+    _options: object,
+    text: str | None,
+    returned: str | None,
+) -> tuple[str, str | None] | None:
+    """Return the parameters of an estimator, which autodoc takes from `__new__`."""
+    if kind != "class" or text != "(*args, **parameters)":
+        return None
+    return stringify_signature(signature(shown), show_annotation=False), returned
+
+
 def write_llms_txt(app: Any, error: Exception | None) -> None:
     """Write the list of pages, with the first paragraph of each, as llms.txt."""
     if error is not None or app.builder.name != "html":
@@ -124,4 +140,5 @@ def setup(app: Any) -> None:
     """Connect the functions above to the build."""
     copy_notebooks()
     app.connect("source-read", change_links)
+    app.connect("autodoc-process-signature", show_parameters)
     app.connect("build-finished", write_llms_txt)

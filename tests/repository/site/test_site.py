@@ -87,6 +87,10 @@ CUT_ON_PHONES = """[
     ...(document.documentElement.scrollWidth > innerWidth ? [document.documentElement] : []),
 ].map((one) => one.textContent.slice(0, 80))"""
 
+PARAMETERS = "document.querySelector('dt.sig').innerText.split(/[^a-z_]+/)"
+CUT_NAMES = """[...document.querySelectorAll(".bd-sidebar-secondary code")]
+    .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.textContent)"""
+
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
@@ -115,6 +119,13 @@ def test_page_shows_all_code_without_errors(browser: Browser, url: str, page: st
     browser.open(f"{url}/{page}")
     assert browser.errors == []
     assert browser.evaluate(CUT_OFF) == []
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("Preprocessor", ["features", "keys"]), ("Number", ["bins"])])
+def test_reference_shows_parameters_and_names(browser: Browser, url: str, name: str, parameters: list[str]) -> None:
+    browser.open(f"{url}/reference/daskprep.{name}.html")
+    assert set(parameters) <= set(browser.evaluate(PARAMETERS))
+    assert browser.evaluate(CUT_NAMES) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
