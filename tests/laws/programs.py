@@ -249,11 +249,7 @@ class Programs(FittingPrograms):
     def delete_where(self, data: st.DataObject) -> None:
         """Delete the rows of all parts or one that have cells of random rows, as keys or by a function."""
         stored = self.choose(data)
-        deleted = map(frozenset, stored.deleted)
-        left = {
-            number: {int(row) for arrays in part.without(own).values() for row in arrays["row_id"]}
-            for number, (part, own) in enumerate(zip(stored.parts, deleted, strict=True))
-        }
+        left = rows_left(stored)
         present = [(number, row) for number, rows in left.items() for row in sorted(rows)]
         if not present:
             return
@@ -308,11 +304,14 @@ class Programs(FittingPrograms):
                 return
             if after == "delete more":
                 self.delete_rows(stored, data)
-        expected = stored.expected()
         receipt = TALLY.attempt("purge", lambda: stored.open().purge())
         self.step("purge")
-        if receipt is REFUSED:
-            return
+        if receipt is not REFUSED:
+            self.check_purged(stored, data)
+
+    def check_purged(self, stored: Stored, data: st.DataObject) -> None:
+        """Check the rows, receipts and bytes of a dataset after a purge."""
+        expected = stored.expected()
         stored.is_changed = True
         self.forget_purged(stored)
         dataset = stored.open()
@@ -325,6 +324,36 @@ class Programs(FittingPrograms):
             left = files_with(stored.path, sorted(stored.unpurged))
             check("purged rows are in no file", not left, left)
         stored.unpurged = set()
+
+    @precondition(has_datasets)
+    @rule(data=st.data())
+    def erase(self, data: st.DataObject) -> None:
+        """Erase the rows of several datasets that have cells of random rows of the first one."""
+        chosen = data.draw(st.lists(st.sampled_from(self.stored), min_size=1, max_size=3, unique_by=id), "datasets")
+        left = [rows_left(one) for one in chosen]
+        present = sorted({chosen[0].parts[number].frame[KEY][row] for number, rows in left[0].items() for row in rows})
+        if not present:
+            return
+        cells = data.draw(st.lists(st.sampled_from(present), min_size=1, max_size=6, unique=True), "cells")
+        call = lambda: dp.erase([one.open() for one in chosen], {KEY: cells})  # noqa: E731
+        if is_killed := data.draw(st.booleans(), "kill"):
+            self.kill(data, call)
+        receipt = TALLY.attempt("erase", call)
+        self.step("erase")
+        check("an erasure is complete", receipt is not REFUSED)
+        for stored, own, entry in zip(chosen, left, receipt["datasets"].values(), strict=True):
+            rows = {
+                number: {row for row in rows if stored.parts[number].frame[KEY][row] in cells}
+                for number, rows in own.items()
+            }
+            for number, erased in rows.items():
+                stored.deleted[number] |= erased
+                stored.unpurged |= {stored.parts[number].frame["id"][row] for row in erased}
+            if any(rows.values()):
+                stored.add_version()
+            # A call that was killed after its last change has returned no receipt, but stored it.
+            check("an erasure counts its rows", is_killed or entry["rows"] >= sum(map(len, rows.values())))
+            self.check_purged(stored, data)
 
     @precondition(has_datasets)
     @rule(data=st.data())
@@ -402,6 +431,14 @@ class Programs(FittingPrograms):
     def fold(self, data: st.DataObject) -> None:
         self.step("fold")
         training.check_folds(self.prep, self.fitted, self.carried(data, self.fitted), self.new_path(), data)
+
+
+def rows_left(stored: Stored) -> dict[int, set[int]]:
+    """Return the ids of the rows of all splits by part."""
+    return {
+        number: {int(row) for arrays in part.without(frozenset(own)).values() for row in arrays["row_id"]}
+        for number, (part, own) in enumerate(zip(stored.parts, stored.deleted, strict=True))
+    }
 
 
 def receipted_rows(stored: Stored) -> list[set[int]]:
