@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import json
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -187,13 +186,8 @@ class Vocabulary:
     frequencies: np.ndarray  # int64
     specials: SpecialSymbols
 
-    def __post_init__(self) -> None:
-        # The digest is pickled with the vocabulary, so that each process builds only one index for all its copies.
-        if len(self) >= MIN_INDEXED_TOKENS:
-            _ = self._digest
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_fields, (vars(self),)
+        return Vocabulary, (self.tokens, self.frequencies, self.specials)
 
     def __getstate__(self) -> dict[str, Any]:
         # For skops, which restores objects from their state, and Arrow arrays without their memory.
@@ -386,7 +380,11 @@ class Vocabulary:
         if len(self) < max(MIN_INDEXED_TOKENS, len(dictionary)):
             indices = pc.index_in(dictionary, value_set=self.tokens)
             return np.where(valid_mask(indices), plain_values(indices), np.int64(-1))
-        return get_cached_index(HashableTokens(self._digest, self.tokens)).find(dictionary)
+        return self._index().find(dictionary)
+
+    @functools.lru_cache(maxsize=MAX_CACHED)  # noqa: B019 all copies in a process share one index
+    def _index(self) -> TokenIndex:
+        return TokenIndex(self.tokens)
 
     def extend(self, tokens: pa.StringArray) -> Vocabulary:
         frequencies = np.concatenate([self.frequencies, np.zeros(len(tokens), np.int64)])
@@ -414,10 +412,6 @@ class Vocabulary:
     def starts_with(self, other: Vocabulary) -> bool:
         """Return whether it starts with tokens and counts of `other`."""
         return Vocabulary(self.tokens.slice(0, len(other)), self.frequencies[: len(other)], self.specials) == other
-
-    @functools.cached_property
-    def _digest(self) -> bytes:
-        return digest_tokens(self.tokens)
 
 
 class TokenIndex:
@@ -459,32 +453,3 @@ def _sort_with_row_numbers(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
     sorted_hashes = (hashes & ~row_mask) | np.arange(len(hashes), dtype=np.uint64)
     sorted_hashes.sort()
     return sorted_hashes, row_mask
-
-
-def digest_tokens(tokens: pa.StringArray) -> bytes:
-    """Return a digest of an array of tokens."""
-    digest = hashlib.blake2b(f"{tokens.offset},{len(tokens)}".encode(), digest_size=16)
-    for buffer in tokens.buffers()[1:]:
-        digest.update(buffer or b"")
-    return digest.digest()
-
-
-def _from_fields(fields: dict[str, Any]) -> Vocabulary:
-    """Return a vocabulary of fields, without checks."""
-    vocabulary = Vocabulary.__new__(Vocabulary)
-    vars(vocabulary).update(fields)
-    return vocabulary
-
-
-@dataclass(frozen=True)
-class HashableTokens:
-    """Tokens that compare and hash by their digest."""
-
-    digest: bytes
-    tokens: pa.StringArray = field(compare=False)
-
-
-@functools.lru_cache(maxsize=MAX_CACHED)
-def get_cached_index(key: HashableTokens) -> TokenIndex:
-    """Return the index of the tokens of `key`, cached."""
-    return TokenIndex(key.tokens)
