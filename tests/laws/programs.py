@@ -117,8 +117,9 @@ class Programs(FittingPrograms):
         else:
             self.compare_append(prep, stored, before, copy, whole, given)
         self.step("append")
-        if data.draw(st.booleans(), "join"):
-            self.join_with(stored, data)
+        after = data.draw(st.sampled_from([None, self.join_with, self.delete_matching]), "after the append")
+        if after is not None:
+            after(stored, data)
 
     def compare_append(self, prep: Any, stored: Stored, before: int, copy: Path, whole: Any, given: Any) -> None:
         """Check that rows appended in parts are those appended at once, where neither depends on other rows."""
@@ -247,14 +248,16 @@ class Programs(FittingPrograms):
     @precondition(has_datasets)
     @rule(data=st.data())
     def delete_where(self, data: st.DataObject) -> None:
+        self.delete_matching(self.choose(data), data)
+
+    def delete_matching(self, stored: Stored, data: st.DataObject) -> None:
         """Delete the rows of all parts or one that have cells of random rows, as keys or by a function."""
-        stored = self.choose(data)
         left = rows_left(stored)
         present = [(number, row) for number, rows in left.items() for row in sorted(rows)]
         if not present:
             return
         chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, max_size=6, unique=True), "rows")
-        names = data.draw(st.lists(st.sampled_from([KEY, *stored.own_prep().keys]), min_size=1, unique=True), "keys")
+        names = data.draw(st.lists(st.sampled_from([*stored.own_prep().keys, KEY]), min_size=1, unique=True), "keys")
         where: Any = {name: [stored.parts[number].frame[name][row] for number, row in chosen] for name in names}
         part = data.draw(st.sampled_from([None, None, chosen[0][0]]), "part")
         rows = {
