@@ -5,6 +5,7 @@ It needs only the file that `Preprocessor.save` wrote, and returns the same arra
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections import OrderedDict, deque
@@ -81,34 +82,42 @@ class FallbackRowEncoder:
         return self._pandas.DataFrame(cells)
 
     def encode(self, rows: RowMappings, first: int = 0) -> Arrays:
-        arrays, padded = self._encode(rows, first)
-        if "padded" in self.seen:
-            with count_lock:
-                self.seen["padded"] += len(padded)
+        arrays, counted = self._encode(rows, first)
+        with count_lock:
+            for kind, own in counted.items():
+                self.seen[kind] += len(own)
         return arrays
 
-    def _encode(self, rows: RowMappings, first: int) -> tuple[Arrays, list[int]]:
-        """Return arrays by output, and rows with incomplete windows."""
-        from daskprep.passes.encoding import encode_source  # noqa: PLC0415
+    def _encode(self, rows: RowMappings, first: int) -> tuple[Arrays, dict[str, list[int]]]:
+        """Return arrays by output, and the rows of missing and unseen cells and of incomplete windows."""
+        from daskprep.passes.encoding import encode_source, mask_cells  # noqa: PLC0415
         from daskprep.sources import as_source  # noqa: PLC0415
 
         [feature], [learned] = self._prep.features_.values(), self._prep.learned_.values()
-        padded: dict[int, np.ndarray] = {}
+        masks: dict[int, dict[str, np.ndarray]] = {}
 
         def wrap(encode: Any) -> Any:
-            def encode_partition(context: Any, *parsed: Any) -> dict[str, np.ndarray]:
+            def encode_partition(context: Any, parsed: Any, *table: Any) -> dict[str, np.ndarray]:
+                copy = dataclasses.replace(parsed, columns=dict(parsed.columns))
+                _, missing, _, unseen = mask_cells(self.name, feature, learned, copy)
+                masks[context.number] = own = {"missing": missing, "unseen": unseen}
+                if "padded" not in self.seen:
+                    return encode(context, parsed, *table)
                 losses: dict[str, Any] = {}
-                arrays: dict[str, np.ndarray] = encode(context, *parsed, losses=losses)
-                padded[context.number] = feature._mask_padded(arrays[self.name], losses[self.name], learned)
+                arrays: dict[str, np.ndarray] = encode(context, parsed, *table, losses=losses)
+                own["padded"] = feature._mask_padded(arrays[self.name], losses[self.name], learned)
                 return arrays
 
-            return encode_partition if "padded" in self.seen else encode
+            return encode_partition
 
         # Not `Preprocessor.encode`, which warns: `report` and `seen` are about the cells of a request.
         arrays = encode_source(self._prep.features_, self._prep.learned_, as_source(self._frame(rows)), wrap)
-        masks = [padded[number] for number in sorted(padded)]
-        lacking = np.flatnonzero(np.concatenate(masks)[first:]).tolist() if masks else []
-        return {output: array[first:] for output, array in arrays.items()}, lacking
+        parts = [masks[number] for number in sorted(masks)]
+        kinds = parts[0] if parts else ()
+        counted = {
+            kind: np.flatnonzero(np.concatenate([one[kind] for one in parts])[first:]).tolist() for kind in kinds
+        }
+        return {output: array[first:] for output, array in arrays.items()}, counted
 
     def find_needed(self, rows: RowMappings) -> list[int]:
         """Return the ascending positions of the rows of a group that later rows need for their windows."""
@@ -131,7 +140,7 @@ class FallbackRowEncoder:
         source = as_source(self._frame(own))
         row_numbers = dict(rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name])
         if "padded" in self.seen:
-            _, row_numbers["padded"] = self._encode(rows, first)
+            row_numbers["padded"] = self._encode(rows, first)[1].get("padded", [])
         return {
             kind: {row: json_number(own[row][self.column]) for row in ids} for kind, ids in row_numbers.items() if ids
         }
@@ -364,7 +373,7 @@ class Encoder:
         They are the number of "rows" and of "missing", "unseen" and "out_of_range" cells, in all threads. Unreadable
         cells are missing. Numbers and the days of dates are out of range below the smallest or above the largest of the
         fit. Features with windows also have the rows whose window has padding, as "padded". Tokens beyond the length of
-        a row are not counted. Of images, audio and custom types, only rows are.
+        a row are not counted. Of images, audio and custom types, cells out of range are not.
 
         Examples
         --------

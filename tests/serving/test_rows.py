@@ -597,6 +597,20 @@ def test_seen_counts_cells_of_all_requests():
     }
 
 
+def test_seen_counts_cells_of_types_that_columns_encode():
+    frame = pd.DataFrame({"at": pd.date_range("2024-01-01", periods=3), "item": ["a", "b", "a"]})
+    features = {"days": dp.Timeseries(column="at", parts=["day"], window_size=2), "past": dp.History(column="item")}
+    encoder = Encoder(dp.Preprocessor(features).fit(frame).to_dict())
+    rows = [{"at": "2024-02-01", "item": "z"}, {"at": None, "item": "a"}, {"at": "never", "item": None}]
+    reported = encoder.encode(rows, report=True)[1]
+    assert {name: {kind: len(cells) for kind, cells in one.items()} for name, one in reported.items()} == {
+        "days": {"missing": 2, "unreadable": 1, "padded": 3},
+        "past": {"unseen": 1, "padded": 1},
+    }
+    assert encoder.seen["days"] == {"rows": 3, "missing": 2, "unseen": 0, "out_of_range": 0, "padded": 3}
+    assert encoder.seen["past"] == {"rows": 3, "missing": 0, "unseen": 1, "out_of_range": 0, "padded": 1}
+
+
 def test_seen_counts_cells_of_all_threads():
     encoder = Encoder(dp.Preprocessor({"x": "number"}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
     with ThreadPoolExecutor(8) as pool:

@@ -15,7 +15,13 @@ from daskprep.dataset import Dataset, FoldedDataset
 from daskprep.dataset.opening import open_folder
 from daskprep.dataset.options import Options
 from daskprep.dataset.segments import REJECTED, HiddenRows, encode_deleted
-from daskprep.dataset.writing.deleting import PURGED_ROW_ID, editable_root, listed_versions, read_unfinished
+from daskprep.dataset.writing.deleting import (
+    PURGED_ROW_ID,
+    editable_root,
+    listed_versions,
+    read_unfinished,
+    remove_unlisted_rows,
+)
 from daskprep.dataset.writing.encoded import EncodedOrCells, concatenate
 from daskprep.dataset.writing.parts import NewFile, encode_part
 from daskprep.dataset.writing.plan import choose_layout
@@ -41,8 +47,8 @@ def compact_parts(dataset: Dataset) -> Dataset:
     with root.lock():
         roll_forward(root)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
+        versions = listed_versions(root, current)
         if len(current.segments) > 1:
-            versions = listed_versions(root, current)
             read_unfinished(root, versions)  # removes receipts that lack a commit, which this commit would seem to be
             stored = current._stored
             first_ids = list(itertools.accumulate(map(_count_row_ids, stored.datasets), initial=0))
@@ -52,10 +58,10 @@ def compact_parts(dataset: Dataset) -> Dataset:
             if hidden:
                 root.write(name, data)
             states = (*(None for _ in versions.states), (1, name if hidden else None))
-            new = dataclasses.replace(versions, digests=(manifest.digest,), states=states)
-            root.write(APPENDED, new.to_bytes())
+            versions = dataclasses.replace(versions, digests=(manifest.digest,), states=states)
+            root.write(APPENDED, versions.to_bytes())
             roll_forward(root)
-            root.remove(*(one for one in root.children() if one.startswith("deleted-") and (not hidden or one != name)))
+        remove_unlisted_rows(root, versions)
         compacted = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         compacted.clear_cache(unused=True)
         return compacted

@@ -113,6 +113,12 @@ def listed_versions(root: Folder, dataset: Dataset) -> Versions:
     return Versions.of_parts(digests) if versions is None or versions.digests[0] != digests[0] else versions
 
 
+def remove_unlisted_rows(root: Folder, versions: Versions) -> None:
+    """Remove the files of deleted rows that no version has."""
+    kept = {state[1] for state in versions.states if state is not None}
+    root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
+
+
 def _find_rows(part: Dataset, ids: Integers, url: str) -> dict[str, Integers]:
     """Return the positions of row ids in each split of a part, and rejected ids; ConfigError for unknown ids."""
     rejected = np.intersect1d(part.rejects()[ROW_ID.name].to_numpy(), ids)
@@ -152,8 +158,7 @@ def purge_rows(dataset: Dataset, others: Sequence[Dataset] = ()) -> dict[str, An
             name = f"purge-{max(receipt_numbers(root), default=0) + 1:05d}.json"
             versions, unfinished[name] = _commit(root, plan, lost, name)
             roll_forward(root)
-        kept = {state[1] for state in versions.states if state is not None}
-        root.remove(*(one for one in root.children() if one.startswith("deleted-") and one not in kept))
+        remove_unlisted_rows(root, versions)
         current = open_folder(root, dataset.base_dir, trusted=dataset.trusted)
         finish_cleaning(root, current.manifest)  # a killed write may have left rows
         current.clear_cache(unused=True)

@@ -140,7 +140,7 @@ def test_reader_error_propagates_without_leak(stored, memory, error, options):
         return data
 
     memory.answer = staticmethod(fail)
-    raised, message = (StorageError, r"/c\.20\.0 cannot be read") if issubclass(error, Exception) else (error, "out of")
+    raised, message = (StorageError, r"/c\.20\.0 cannot be read") if error is OSError else (error, "out of")
     with pytest.raises(raised, match=message):
         exhaust(train.loader(48, **options))
     assert resources() == before
