@@ -125,7 +125,13 @@ def erase(
         prep = Preprocessor.from_dataset(erasure.latest(leader))
         write = prep.fit_write if leader == number else prep.write
         changed: Any = {**stored_options(dataset), **options, "overwrite": True}
-        write(source, dataset.url, **changed)
+        written = write(source, dataset.url, **changed)
+        left, rows = (sum(map(len, one.splits.values())) for one in (dataset, written))
+        if rows < left:
+            warn(
+                f"erase: {dataset.url} has {rows:,} rows after refit=, and had {left:,} without the erased ones: pass "
+                "all rows that are left, and those that were appended"
+            )
     return erasure.finish(is_refitted=sources is not None)
 
 

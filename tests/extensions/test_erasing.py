@@ -293,6 +293,22 @@ def test_wrong_calls_change_nothing(tmp_path):
     assert read_all(tmp_path) == before
 
 
+@pytest.mark.parametrize("has_appended", [False, True])
+def test_refit_without_appended_rows_warns(tmp_path, has_appended):
+    prep, path = make(), tmp_path / "a.dp"
+    prep.fit_write(FRAME, path)
+    more = FRAME.assign(customer=20)
+    prep.append(more, path)
+    refit = pd.concat([OTHERS, more]) if has_appended else OTHERS
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dp.erase(path, KEY, refit=refit)
+    lacking = [str(one.message) for one in caught if "rows after refit=" in str(one.message)]
+    assert len(dp.open_dataset(path)["train"]) == len(refit)
+    assert len(lacking) == (not has_appended)
+    assert has_appended or "has 2 rows after refit=, and had 6 without the erased ones" in lacking[0]
+
+
 def test_source_that_still_has_the_person_is_not_learned_from(tmp_path):
     make().fit_write(FRAME, tmp_path / "a.dp")
     with pytest.raises(ConfigError, match="2 rows of the source have keys"):
